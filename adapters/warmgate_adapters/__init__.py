@@ -1,0 +1,1 @@
+"""Adapters that put the warmgate router into agent frameworks."""
