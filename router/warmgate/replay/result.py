@@ -84,6 +84,8 @@ class Scenario(msgspec.Struct):
         tax_ms: With ``--prefill-rate`` or ``--hop-ms``.
         tax_money: With ``--price-per-mtok``, in its currency.
         gate_tokens: The part of ``computed_tokens`` that gate reads computed.
+        reusable_tokens: ΣR of the agent's own calls in this scenario; reads that went before them count as stored.
+        survived_tokens: ΣS of the same.
     """
 
     name: str
@@ -97,6 +99,8 @@ class Scenario(msgspec.Struct):
     tax_ms: TaxMs | None = None
     tax_money: float | None = None
     gate_tokens: int = 0
+    reusable_tokens: int = 0
+    survived_tokens: int = 0
 
 
 class DivergedAt(msgspec.Struct):

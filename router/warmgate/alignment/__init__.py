@@ -1,0 +1,1 @@
+"""Making the decision prompt extend the agent's prompt."""

@@ -1,0 +1,227 @@
+"""Chat templates, rendered as serving engines render them.
+
+Engines hand a chat template to Jinja in a sandbox with ``trim_blocks`` and ``lstrip_blocks`` on, loop controls, a ``tojson`` that
+keeps unicode and key order, ``raise_exception`` and ``strftime_now`` (the conventions of Hugging Face's ``apply_chat_template``,
+which vLLM calls in ``vllm/renderers``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from warmgate.errors import TemplateError
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+MAX_TEMPLATE_BYTES = 1 << 20
+"""Larger files are not chat templates (the longest published ones have about 30 kB)."""
+
+CHATML = """\
+{%- set first = messages[0] if messages else none -%}
+{%- if tools -%}
+{{- '<|im_start|>system\\n' -}}
+{%- if first and first.role in ('system', 'developer') -%}{{- flat(first.content) + '\\n\\n' -}}{%- endif -%}
+{{- '# Tools\\n\\nCall a function by a JSON object inside <tool_call></tool_call>. Functions:\\n<tools>' -}}
+{%- for tool in tools -%}{{- '\\n' -}}{{- tool | tojson -}}{%- endfor -%}
+{{- '\\n</tools><|im_end|>\\n' -}}
+{%- elif first and first.role in ('system', 'developer') -%}
+{{- '<|im_start|>system\\n' + flat(first.content) + '<|im_end|>\\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if loop.first and message.role in ('system', 'developer') -%}
+{%- elif message.role in ('tool', 'function') -%}
+{{- '<|im_start|>user\\n<tool_response>\\n' + flat(message.content) + '\\n</tool_response><|im_end|>\\n' -}}
+{%- else -%}
+{%- set text = flat(message.content) -%}
+{%- set role = 'system' if message.role == 'developer' else message.role or 'user' -%}
+{{- '<|im_start|>' + role + '\\n' + text -}}
+{%- for call in message.tool_calls or [] -%}
+{%- set function = call.function or call -%}
+{{- '\\n' if text or not loop.first -}}
+{{- '<tool_call>\\n{"name": ' -}}{{- function.name | tojson -}}{{- ', "arguments": ' -}}
+{{- function.arguments if function.arguments is string else function.arguments | tojson -}}{{- '}\\n</tool_call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+"""The template used when none is given: ChatML with tools at the front, as Qwen-style models place them. Our own wording."""
+
+CHATML_MARKERS = ("<|im_start|>", "<|im_end|>")
+"""Control tokens of :data:`CHATML`; an engine that serves it has them as single tokens."""
+
+
+class ChatTemplate:
+    """A chat template ready to render.
+
+    Args:
+        source: Jinja text.
+        name: Shown in errors.
+        special: Values of names such as ``bos_token`` that templates may print.
+
+    Raises:
+        TemplateError: The source is not a Jinja template.
+    """
+
+    def __init__(self, source: str, name: str = "chat template", special: Mapping[str, str] | None = None) -> None:
+        self.source = source
+        self.name = name
+        self.special = dict(special or {})
+        self.appendable = source == CHATML
+        """Whether a longer conversation's text begins with the shorter one's and goes on with the new messages rendered alone."""
+        self._template = _compile(source, name)
+
+    @classmethod
+    def default(cls) -> ChatTemplate:
+        """ChatML, for traces of which the real template is unknown."""
+        return cls(CHATML, "ChatML")
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> ChatTemplate:
+        """Load a ``.jinja`` file, or the ``chat_template`` of a ``tokenizer_config.json``.
+
+        Raises:
+            TemplateError: The file cannot be read or holds no template.
+        """
+        path = Path(path)
+        try:
+            if not path.is_file():
+                raise TemplateError("no such file", where=str(path), mend="--chat-template takes a .jinja file")
+            if path.stat().st_size > MAX_TEMPLATE_BYTES:
+                raise TemplateError("too large for a chat template", where=str(path))
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as fault:
+            raise TemplateError(f"cannot be read ({fault})", where=str(path)) from fault
+        special: dict[str, str] = {}
+        if path.suffix == ".json":
+            text, special = _from_tokenizer_config(text, path)
+        if not text.strip():
+            raise TemplateError("the chat template is empty", where=str(path))
+        return cls(text, str(path), special)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        **kwargs: Any,
+    ) -> str:
+        """The prompt text of a chat request.
+
+        Raises:
+            TemplateError: The template refused the conversation or failed on it.
+        """
+        try:
+            return self._template.render(
+                **{
+                    **self.special,
+                    **kwargs,
+                    "messages": messages,
+                    "tools": tools or None,
+                    "add_generation_prompt": add_generation_prompt,
+                }
+            )
+        except TemplateError as fault:
+            raise TemplateError(fault.what, where=self.name) from None
+        except RecursionError:
+            raise TemplateError("the conversation is nested too deeply", where=self.name) from None
+        except Exception as fault:
+            raise TemplateError(f"cannot render this conversation: {fault}", where=self.name) from fault
+
+    @cached_property
+    def generation_prompt(self) -> str:
+        """What ``add_generation_prompt`` appends to a one-message conversation; empty when the template ignores it."""
+        probe = [{"role": "user", "content": "x"}]
+        with_prompt, without = self.render(probe), self.render(probe, add_generation_prompt=False)
+        return with_prompt[len(without) :] if with_prompt.startswith(without) else ""
+
+
+def _from_tokenizer_config(text: str, path: Path) -> tuple[str, dict[str, str]]:
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        raise TemplateError("not valid JSON", where=str(path)) from fault
+    template = config.get("chat_template") if isinstance(config, dict) else None
+    if isinstance(template, list):  # several named templates: the one called "default"
+        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
+        template = named.get("default")
+    if not isinstance(template, str):
+        raise TemplateError("holds no chat_template", where=str(path), mend="hand in the model's chat_template.jinja")
+    special: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(key, str) and key.endswith("_token"):
+            content = value.get("content") if isinstance(value, dict) else value
+            if isinstance(content, str):
+                special[key] = content
+    return template, special
+
+
+def _compile(source: str, name: str) -> Template:
+    from jinja2 import TemplateSyntaxError, nodes
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.parser import Parser
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """``{% generation %}…{% endgeneration %}`` marks the assistant's text for training; it renders as its body."""
+
+        tags = {"generation"}  # noqa: RUF012 -- Jinja declares it so
+
+        def parse(self, parser: Parser) -> list[nodes.Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = _strftime_now
+    environment.globals["flat"] = flat_content
+    try:
+        return environment.from_string(source)
+    except TemplateSyntaxError as fault:
+        raise TemplateError(f"line {fault.lineno}: {fault.message}", where=name, mend="is it a Jinja chat template?") from fault
+    except RecursionError:
+        raise TemplateError("nested too deeply", where=name) from None
+
+
+def _tojson(value: Any, indent: int | None = None, ensure_ascii: bool = False, **_: Any) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(f"refuses the conversation: {message}")
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)  # noqa: DTZ005 -- templates print the local date, as engines do
+
+
+def flat_content(content: Any) -> str:
+    """The text of a message's ``content``: a string as it is, a list of parts joined, anything else as JSON."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if isinstance(content, (list, tuple)):
+        return "".join(_flat_part(part) for part in content)
+    return json.dumps(content, ensure_ascii=False, default=str)
+
+
+def _flat_part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Mapping):
+        for key in ("text", "content", "thinking", "refusal"):
+            if isinstance(part.get(key), str):
+                return str(part[key])
+        kind = part.get("type")
+        return f"<|{kind}|>" if isinstance(kind, str) else json.dumps(part, ensure_ascii=False, default=str)
+    return json.dumps(part, ensure_ascii=False, default=str)

@@ -1,0 +1,160 @@
+"""Where two consecutive prompts of a session part, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warmgate.alignment.template import flat_content
+from warmgate.prefix.blocks import common_prefix
+from warmgate.replay.trace import Message, TextPrompt
+
+SPAN = 48
+"""Characters of a differing span shown on each side."""
+
+
+@dataclass(slots=True)
+class Divergence:
+    """The first difference between a prompt and the session's previous one.
+
+    Attributes:
+        message: Index of the message from 0; ``None`` for tools or where the trace has no text.
+        field: ``tools``, ``content``, ``role``, ``tool_calls`` …
+        token: Token at which the prompts part, from 0.
+        why: One sentence for people.
+    """
+
+    message: int | None
+    field: str | None
+    token: int | None
+    why: str
+
+
+def explain(old: TextPrompt | None, new: TextPrompt, token: int) -> Divergence:
+    """Compare two prompts that part at ``token``. ``old`` is ``None`` when it is no longer held in memory."""
+    if old is None:
+        return Divergence(
+            None, None, token, "the session's earlier prompt is no longer held in memory, so its text cannot be compared"
+        )
+    if (why := _tools(old.tools, new.tools)) is not None:
+        return Divergence(None, "tools", token, why)
+    if dict(old.template_kwargs) != dict(new.template_kwargs):
+        return Divergence(
+            None,
+            "template_kwargs",
+            token,
+            f"template arguments changed: {_short(old.template_kwargs)} → {_short(new.template_kwargs)}",
+        )
+    for index in range(min(len(old.messages), len(new.messages))):
+        a, b = old.messages[index], new.messages[index]
+        if a is b:
+            continue
+        if a == b:
+            if same(a, b):
+                continue
+            return Divergence(index, "tool_calls", token, "unstable key order: the same message with its keys in another order")
+        return _message(index, a, b, token, last=index == len(old.messages) - 1)
+    if len(new.messages) < len(old.messages):
+        gone = len(old.messages) - len(new.messages)
+        return Divergence(
+            len(new.messages), "messages", token, f"history cut: {gone} message{'s' * (gone > 1)} at its end left out"
+        )
+    return Divergence(
+        len(old.messages) - 1 if old.messages else None,
+        None,
+        token,
+        "the messages agree but the template renders earlier turns differently (for example, thinking stripped once a turn is over)",
+    )
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two parts of a prompt print alike: equal, key order included, since prompts are printed."""
+    return a is b or (a == b and json.dumps(a, default=str) == json.dumps(b, default=str))
+
+
+def _tools(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> str | None:
+    if old is new:
+        return None
+    if list(old) == list(new):
+        return None if same(list(old), list(new)) else "tools changed: unstable key order in their schemas"
+    before, after = [_tool_name(t) for t in old], [_tool_name(t) for t in new]
+    parts: list[str] = []
+    if added := [n for n in after if n not in before]:
+        parts.append("added " + _names(added))
+    if removed := [n for n in before if n not in after]:
+        parts.append("removed " + _names(removed))
+    if not parts:
+        by_name = {_tool_name(t): t for t in old}
+        if changed := [n for n, t in zip(after, new, strict=True) if by_name.get(n) != t]:
+            parts.append("schema of " + _names(changed) + " differs")
+        elif before != after:
+            parts.append("the order differs")
+    return "tools changed: " + "; ".join(parts or ["the list differs"])
+
+
+def _tool_name(tool: Mapping[str, Any]) -> str:
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, Mapping) else tool.get("name")
+    return name if isinstance(name, str) else "?"
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5])
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
+
+
+def _message(index: int, a: Message, b: Message, token: int, *, last: bool) -> Divergence:
+    if a.get("role") != b.get("role"):
+        if last:
+            return Divergence(index, "role", token, "history edited: the last message was replaced")
+        return Divergence(index, "role", token, f"history edited: a {a.get('role')} message became a {b.get('role')} message")
+    field = next(
+        (k for k in ("content", "reasoning_content", "reasoning", "tool_calls", "tool_call_id", "name") if a.get(k) != b.get(k)),
+        None,
+    )
+    if field is None:
+        field = next((str(k) for k in {**a, **b} if a.get(k) != b.get(k)), "content")
+    if field in ("reasoning_content", "reasoning") or _thinking(a, b):
+        return Divergence(index, field, token, "thinking stripped from an earlier turn")
+    span = _span(_text(a.get(field)), _text(b.get(field)))
+    if a.get("role") in ("system", "developer"):
+        return Divergence(index, field, token, f"system prompt changed: {span}")
+    return Divergence(index, field, token, f"history edited: {a.get('role')} message, {span}")
+
+
+def _thinking(a: Message, b: Message) -> bool:
+    """Whether the two differ by a block of thinking alone."""
+    if a.get("role") != "assistant":
+        return False
+    one, two = _text(a.get("content")), _text(b.get("content"))
+    if "</think>" in one and "</think>" not in two:
+        return one.split("</think>")[-1].strip() == two.strip()
+    parts_a, parts_b = a.get("content"), b.get("content")
+    if isinstance(parts_a, list) and isinstance(parts_b, list):
+        kept: list[Any] = [p for p in parts_a if not (isinstance(p, Mapping) and p.get("type") in ("thinking", "reasoning"))]
+        return len(kept) < len(parts_a) and kept == parts_b
+    return False
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else flat_content(value) if isinstance(value, list) else _short(value, 4000)
+
+
+def _short(value: Any, limit: int = SPAN) -> str:
+    text = json.dumps(dict(value) if isinstance(value, Mapping) else value, ensure_ascii=False, default=str)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _span(a: str, b: str) -> str:
+    """The differing stretch of two texts with a little of what stands before it."""
+    start = common_prefix(a, b)
+    end = common_prefix(a[start:][::-1], b[start:][::-1])
+    lead = ("…" if start > 16 else "") + a[max(0, start - 16) : start]
+    return f"after {_quote(lead)} {_quote(a[start : len(a) - end])} became {_quote(b[start : len(b) - end])}"
+
+
+def _quote(text: str) -> str:
+    text = text if len(text) <= SPAN else text[: SPAN - 1] + "…"
+    return json.dumps(text, ensure_ascii=False)
