@@ -40,9 +40,7 @@ def replay(
     block_size: int | None = typer.Option(
         None, "--block-size", metavar="N", help="Tokens per cache block (16 for text; a hash trace's own)."
     ),
-    tokenizer: str | None = typer.Option(
-        None, "--tokenizer", metavar="PATH", help="tokenizer.json of the served model, for exact counts."
-    ),
+    tokenizer: str | None = typer.Option(None, "--tokenizer", metavar="PATH", help="tokenizer.json of the served model, for exact counts."),
     chat_template: str | None = typer.Option(
         None, "--chat-template", metavar="PATH", help="Chat template of the served model (.jinja or tokenizer_config.json)."
     ),
@@ -54,9 +52,7 @@ def replay(
     prefill_rate: float | None = typer.Option(
         None, "--prefill-rate", metavar="TOK_S", help="Prefill tokens a second, to price the tax in ms."
     ),
-    hop_ms: float | None = typer.Option(
-        None, "--hop-ms", metavar="MS", help="Milliseconds of one decision request's round trip."
-    ),
+    hop_ms: float | None = typer.Option(None, "--hop-ms", metavar="MS", help="Milliseconds of one decision request's round trip."),
     price_per_mtok: float | None = typer.Option(
         None, "--price-per-mtok", metavar="PRICE", help="Price of a million computed prompt tokens."
     ),

@@ -35,9 +35,7 @@ class Divergence:
 def explain(old: TextPrompt | None, new: TextPrompt, token: int) -> Divergence:
     """Compare two prompts that part at ``token``. ``old`` is ``None`` when it is no longer held in memory."""
     if old is None:
-        return Divergence(
-            None, None, token, "the session's earlier prompt is no longer held in memory, so its text cannot be compared"
-        )
+        return Divergence(None, None, token, "the session's earlier prompt is no longer held in memory, so its text cannot be compared")
     if (why := _tools(old.tools, new.tools)) is not None:
         return Divergence(None, "tools", token, why)
     if dict(old.template_kwargs) != dict(new.template_kwargs):
@@ -58,9 +56,7 @@ def explain(old: TextPrompt | None, new: TextPrompt, token: int) -> Divergence:
         return _message(index, a, b, token, last=index == len(old.messages) - 1)
     if len(new.messages) < len(old.messages):
         gone = len(old.messages) - len(new.messages)
-        return Divergence(
-            len(new.messages), "messages", token, f"history cut: {gone} message{'s' * (gone > 1)} at its end left out"
-        )
+        return Divergence(len(new.messages), "messages", token, f"history cut: {gone} message{'s' * (gone > 1)} at its end left out")
     return Divergence(
         len(old.messages) - 1 if old.messages else None,
         None,

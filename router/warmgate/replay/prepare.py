@@ -180,9 +180,7 @@ class TextPreparer:
         matched, shared = self.tree.match(namespace, data, ruler, known)
         nodes = self.tree.store(namespace, data, ruler, matched)
         tokens = ruler.tokens(len(data))
-        prepared = Prepared(
-            call, namespace, tokens, nodes, nodes, tokens, ruler.tokens(shared), ruler.tokens(len(data) - len(open_data))
-        )
+        prepared = Prepared(call, namespace, tokens, nodes, nodes, tokens, ruler.tokens(shared), ruler.tokens(len(data) - len(open_data)))
         answered = self._answered(call, prompt, data, open_data)
         if answered is not None:
             prepared.stored = self.tree.store(namespace, answered, ruler, nodes)

@@ -315,9 +315,7 @@ class _Trace:
                 "--tokenizer makes it exact"
             )
         elif self.tokenizer == "none":
-            self.notes.append(
-                "no tokenizer and no reported counts: 4 bytes of text are taken for a token; --tokenizer makes it exact"
-            )
+            self.notes.append("no tokenizer and no reported counts: 4 bytes of text are taken for a token; --tokenizer makes it exact")
         if self._text is not None and self._text.unanswered:
             self.notes.append(
                 f"{self._text.unanswered} answers do not continue their prompt in this chat template; they count as not stored"
@@ -331,9 +329,7 @@ class _Trace:
             self.notes.append(f"questions per turn come from the trace for {self._recorded_questions} calls")
         overfull = self._overfull()
         if overfull:
-            self.notes.append(
-                f"{overfull} calls are larger than --kv-tokens; an engine would refuse them, here they compute everything"
-            )
+            self.notes.append(f"{overfull} calls are larger than --kv-tokens; an engine would refuse them, here they compute everything")
 
     def _overfull(self) -> int:
         simulation = self._simulations.get(("none", self.options.route))

@@ -107,11 +107,7 @@ class Simulation:
         whole = min(state // size, len(call.nodes))
         for number in range(questions):
             tokens = state + tail
-            hit = (
-                worker.hit(space, call.nodes, min(keep, (tokens - 1) // size))
-                if number == 0
-                else min(whole, (tokens - 1) // size)
-            )
+            hit = worker.hit(space, call.nodes, min(keep, (tokens - 1) // size)) if number == 0 else min(whole, (tokens - 1) // size)
             worker.serve(space, call.nodes, keep, min(hit, keep), tokens, tokens)
             self.computed += tokens - hit * size
             self.gate_tokens += tokens - hit * size
