@@ -7,33 +7,18 @@ import sys
 from collections.abc import Sequence
 
 import click
-import typer
 
 from warmgate import __version__
 from warmgate.errors import WarmgateError, one_line
 
-app = typer.Typer(
-    name="warmgate",
-    help="A gating router for agent graphs: decisions that ride on the agent's own prompt prefix.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+
+@click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    help="A gating router for agent graphs: decisions that ride on the agent's own prompt prefix.",
 )
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"warmgate {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version and exit."),
-) -> None:
-    """A gating router for agent graphs: decisions that ride on the agent's own prompt prefix."""
+@click.version_option(__version__, message="warmgate %(version)s")
+def app() -> None:
+    """The root of the command line; commands register themselves on it."""
 
 
 def say(line: str) -> None:
@@ -43,30 +28,26 @@ def say(line: str) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command. Returns the exit code; faults become one line on stderr, never a traceback."""
-    from warmgate.cli import replay  # noqa: F401 -- registers its command
+    from warmgate.cli import replay
 
+    app.add_command(replay.command)
     try:
-        code = app(args=list(arguments), prog_name="warmgate", standalone_mode=False)
+        code = app.main(args=list(arguments), prog_name="warmgate", standalone_mode=False)
         sys.stdout.flush()
     except WarmgateError as fault:
         say(str(fault))
         return fault.exit_code
     except click.exceptions.NoArgsIsHelpError as fault:
-        typer.echo(fault.ctx.get_help())
+        click.echo(fault.format_message(), err=True)
         return 2
     except click.UsageError as fault:
-        say(f"{fault.format_message().rstrip('.')}; see `{_command(fault)} --help`")
+        command = fault.ctx.command_path if fault.ctx is not None else "warmgate"
+        say(f"{fault.format_message().rstrip('.')}; see `{command} --help`")
         return 2
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         return 130
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code if isinstance(code, int) else 0
-
-
-def _command(fault: click.UsageError) -> str:
-    return fault.ctx.command_path if fault.ctx is not None else "warmgate"

@@ -4,79 +4,54 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from enum import StrEnum
+from typing import Any
 
-import typer
+import click
 
-from warmgate.cli.app import app, say
+from warmgate.cli.app import say
 from warmgate.cli.output import write_bytes
 
 
-class RouteName(StrEnum):
-    """How requests find a worker."""
+@click.command("replay")
+@click.argument("traces", metavar="TRACE…", nargs=-1, required=True)
+@click.option("--json", metavar="PATH|-", help="Write the result as JSON (warmgate.replay/1).")
+@click.option("--html", metavar="PATH", help="Write a self-contained report page.")
+@click.option("--workers", type=int, default=1, show_default=True, metavar="N", help="Workers the sessions are spread over.")
+@click.option(
+    "--route",
+    type=click.Choice(["sticky", "random", "round_robin"]),
+    default="sticky",
+    show_default=True,
+    help="How a request finds its worker.",
+)
+@click.option("--kv-tokens", type=int, metavar="N", help="KV cache of each worker, in tokens. Without it, unbounded.")
+@click.option("--block-size", type=int, metavar="N", help="Tokens per cache block. Without it, 16 for text, a hash trace's own.")
+@click.option("--tokenizer", metavar="PATH", help="tokenizer.json of the served model, for exact token counts.")
+@click.option("--chat-template", metavar="PATH", help="Its chat template (.jinja or tokenizer_config.json). Without it, ChatML.")
+@click.option(
+    "--gate-model",
+    type=click.Choice(["shared", "sidecar"]),
+    default="shared",
+    show_default=True,
+    help="Who answers the gate's questions: the agent's own model, or a small one beside it.",
+)
+@click.option("--questions", type=int, default=3, show_default=True, metavar="N", help="Questions per turn, where the trace has none.")
+@click.option("--question-tokens", type=int, default=45, show_default=True, metavar="T", help="Tokens of one question.")
+@click.option("--prefill-rate", type=float, metavar="TOK_S", help="Prefill tokens a second, to price the tax in milliseconds.")
+@click.option("--hop-ms", type=float, metavar="MS", help="Round trip of one decision request, in milliseconds.")
+@click.option("--price-per-mtok", type=float, metavar="PRICE", help="Price of a million computed prompt tokens.")
+def command(traces: tuple[str, ...], json: str | None, html: str | None, **options: Any) -> int:
+    """Price the prefix of recorded agent traces: what survives from call to call, and what a gate would cost.
 
-    sticky = "sticky"
-    random = "random"
-    round_robin = "round_robin"
-
-
-class GateModel(StrEnum):
-    """Who answers the gate's questions."""
-
-    shared = "shared"
-    sidecar = "sidecar"
-
-
-@app.command()
-def replay(
-    traces: list[str] = typer.Argument(..., metavar="TRACE…", help="Trace files, directories or globs; - is standard input."),
-    json: str | None = typer.Option(None, "--json", metavar="PATH|-", help="Write the result as JSON (warmgate.replay/1)."),
-    html: str | None = typer.Option(None, "--html", metavar="PATH", help="Write a self-contained report page."),
-    workers: int = typer.Option(1, "--workers", metavar="N", help="Workers the sessions are spread over."),
-    route: RouteName = typer.Option(RouteName.sticky, "--route", help="How a request finds its worker."),
-    kv_tokens: int | None = typer.Option(
-        None, "--kv-tokens", metavar="N", help="KV cache of each worker in tokens; unbounded if left out."
-    ),
-    block_size: int | None = typer.Option(
-        None, "--block-size", metavar="N", help="Tokens per cache block (16 for text; a hash trace's own)."
-    ),
-    tokenizer: str | None = typer.Option(None, "--tokenizer", metavar="PATH", help="tokenizer.json of the served model, for exact counts."),
-    chat_template: str | None = typer.Option(
-        None, "--chat-template", metavar="PATH", help="Chat template of the served model (.jinja or tokenizer_config.json)."
-    ),
-    gate_model: GateModel = typer.Option(
-        GateModel.shared, "--gate-model", help="Whether the agent's own model answers the gate's questions, or a sidecar."
-    ),
-    questions: int = typer.Option(3, "--questions", metavar="N", help="Questions per turn, where the trace records none."),
-    question_tokens: int = typer.Option(45, "--question-tokens", metavar="T", help="Tokens of one question."),
-    prefill_rate: float | None = typer.Option(
-        None, "--prefill-rate", metavar="TOK_S", help="Prefill tokens a second, to price the tax in ms."
-    ),
-    hop_ms: float | None = typer.Option(None, "--hop-ms", metavar="MS", help="Milliseconds of one decision request's round trip."),
-    price_per_mtok: float | None = typer.Option(
-        None, "--price-per-mtok", metavar="PRICE", help="Price of a million computed prompt tokens."
-    ),
-) -> int:
-    """Price the prefix of recorded agent traces: what survives from call to call, and what a gate would cost."""
-    from warmgate.replay.run import Options
-    from warmgate.replay.run import replay as run_replay
+    TRACE is a file, a directory or a glob; - is standard input. Formats are told apart by content.
+    """
+    from warmgate.replay.run import Options, replay
     from warmgate.replay.scenarios import Costs
 
-    options = Options(
-        workers=workers,
-        route=route.value,
-        kv_tokens=kv_tokens,
-        block_size=block_size,
-        tokenizer=tokenizer,
-        chat_template=chat_template,
-        gate_model=gate_model.value,
-        questions=questions,
-        question_tokens=question_tokens,
-        costs=Costs(prefill_rate, hop_ms, price_per_mtok),
-    )
+    costs = Costs(*(options.pop(name) for name in ("prefill_rate", "hop_ms", "price_per_mtok")))
     progress, done = _progress()
     try:
-        result = run_replay(traces, options, say=say, progress=progress)
+        result = replay(traces, Options(**options, costs=costs), say=say, progress=progress)
     finally:
         done()
     if json is not None:
