@@ -163,40 +163,60 @@ class TextTree:
 
 
 class HashTree:
-    """The same numbering for traces that record block hashes. A hash names its block and all before it, so no tree is walked."""
+    """The same numbering for traces that record block hashes.
 
-    __slots__ = ("_nodes", "_size")
+    A hash should name its block and all before it. Where one follows two different blocks it names its content alone, and is then
+    numbered once per predecessor, so that a chain stays a chain.
+    """
+
+    __slots__ = ("_forks", "_nodes", "_parents", "_roots")
 
     def __init__(self) -> None:
         self._nodes: dict[str, dict[int, int]] = {}
-        self._size = 0
+        self._roots: dict[str, int] = {}  # a negative "parent" for the first block of each namespace
+        self._parents = array("q")
+        self._forks: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
         """Nodes numbered so far."""
-        return self._size
+        return len(self._parents)
+
+    def _root(self, namespace: str) -> int:
+        return self._roots.setdefault(namespace, -1 - len(self._roots))
 
     def match(self, namespace: str, hashes: Sequence[int], known: Nodes) -> Nodes:
         """Nodes of the leading blocks that any stored sequence of ``namespace`` has; ``known`` of them are given."""
         table = self._nodes.get(namespace, {})
+        parents = self._parents
         nodes = known[:]
+        parent = nodes[-1] if nodes else self._root(namespace)
         for value in hashes[len(nodes) :]:
             node = table.get(value)
             if node is None:
                 break
+            if parents[node] != parent:
+                node = self._forks.get((parent, value))
+                if node is None:
+                    break
             nodes.append(node)
+            parent = node
         return nodes
 
     def store(self, namespace: str, hashes: Sequence[int], known: Nodes) -> Nodes:
         """Add a sequence; ``known`` are nodes of its leading blocks. Returns the nodes of all its blocks."""
         table = self._nodes.setdefault(namespace, {})
+        parents = self._parents
         nodes = known[:]
-        size = self._size
+        parent = nodes[-1] if nodes else self._root(namespace)
         for value in hashes[len(nodes) :]:
+            size = len(parents)
             node = table.setdefault(value, size)
+            if node != size and parents[node] != parent:
+                node = self._forks.setdefault((parent, value), size)
             if node == size:
-                size += 1
+                parents.append(parent)
             nodes.append(node)
-        self._size = size
+            parent = node
         return nodes
 
 

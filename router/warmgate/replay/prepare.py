@@ -104,7 +104,7 @@ class HashPreparer:
         common = 0
         known: Nodes = array("q")
         if before is not None and before.hashes is not None:
-            common = _common_chain(before.hashes, hashes)
+            common = common_prefix(before.hashes, hashes)
             if before.namespace == namespace:
                 known = before.nodes[:common]
         matched = self.tree.match(namespace, hashes, known)
@@ -120,20 +120,6 @@ class HashPreparer:
                 )
         self._sessions[call.session] = _Session(namespace, prompt.tokens, nodes, hashes=hashes)
         return prepared
-
-
-def _common_chain(a: Sequence[int], b: Sequence[int]) -> int:
-    """Common leading ids of two prompts. An id names all before it, so the first difference is found by bisection."""
-    low, high = 0, min(len(a), len(b))
-    if high and a[high - 1] == b[high - 1]:
-        return high
-    while low < high:
-        middle = (low + high) // 2
-        if a[middle] == b[middle]:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 class TextPreparer:

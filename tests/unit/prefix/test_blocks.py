@@ -74,3 +74,16 @@ def test_hashes_share_by_namespace():
     assert tree.match("a", [1, 2, 9], array("q")) == nodes[:2]
     assert len(tree.match("b", [1, 2], array("q"))) == 0
     assert tree.store("a", [1, 2, 9], nodes[:2])[:2] == nodes[:2]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.lists(st.integers(0, 3), max_size=8)), max_size=14))
+def test_hashes_of_contents_alone_still_make_chains(sequences):
+    """A converter that hashes blocks without what stands before them would be credited with reuse that no engine gives."""
+    tree, stored = HashTree(), []
+    for namespace, values in sequences:
+        truth = max((common_prefix(values, other) for ns, other in stored if ns == namespace), default=0)
+        nodes = tree.match(namespace, values, array("q"))
+        assert len(nodes) == truth
+        assert tree.store(namespace, values, nodes) == tree.match(namespace, values, array("q"))
+        stored.append((namespace, values))
