@@ -1,0 +1,5 @@
+"""``python -m warmgate``."""
+
+from warmgate.cli import main
+
+main()
