@@ -1,0 +1,176 @@
+"""From a turn to the state a decision is asked on: aligned where the template allows it, JSON with a named reason where not."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from warmgate.alignment.recipe import THINKING_OFF, Recipe, learn
+from warmgate.alignment.template import ChatTemplate
+from warmgate.alignment.transcript import Message, Transcript
+from warmgate.errors import TemplateError
+
+MEDIA = ("image_url", "image", "input_audio", "audio", "video_url", "video")
+"""Content parts that systemone puts before all text, so that a prompt holding them cannot be restated."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a decision is asked on.
+
+    Attributes:
+        kind: ``aligned`` or ``json``.
+        instructions: System text of the decision; ``None`` to leave the field out.
+        state: Text of the decision's user turn, before the question.
+        shared_characters: Leading characters that the decision's prompt and the agent's prompt have in common, by construction.
+        reason: Why the state is not aligned; ``None`` if it is.
+        rendered: Messages that went through the template for this turn.
+    """
+
+    kind: Literal["aligned", "json"]
+    instructions: str | None
+    state: str
+    shared_characters: int
+    reason: str | None = None
+    rendered: int = 0
+
+
+@dataclass(slots=True)
+class _Session:
+    transcript: Transcript
+    split: tuple[str | None, int] | None = None
+    """Instructions, and where in the text the state begins."""
+    checked: bool = False
+
+
+class Planner:
+    """Plans decision states for one (model, chat template).
+
+    Args:
+        template: The agent model's chat template.
+        gate_kwargs: Template arguments of the decision itself; thinking is off there.
+        sessions: Sessions whose transcripts are kept; older ones are rendered whole when they return.
+    """
+
+    def __init__(self, template: ChatTemplate, gate_kwargs: Mapping[str, Any] = THINKING_OFF, sessions: int = 4096) -> None:
+        self.template = template
+        self.gate_kwargs = dict(gate_kwargs)
+        self.recipe: Recipe | None = None
+        self.refusal: str | None = None
+        try:
+            self.recipe = learn(template, gate_kwargs)
+        except TemplateError as fault:
+            self.refusal = fault.what
+        self._limit = sessions
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._shapes: dict[tuple[object, ...], bool] = {}
+
+    def plan(
+        self,
+        session: str,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> State:
+        """The state for the decision before the agent's call on ``messages`` and ``tools``.
+
+        Args:
+            session: Key of the agent conversation.
+            messages: The messages of the agent's call about to happen.
+            tools: Its tool schemas, in the order sent.
+            template_kwargs: Its template arguments.
+        """
+        if self.recipe is None:
+            return json_state(messages, f"the chat template cannot be aligned: {self.refusal}")
+        if (part := next((p for m in messages for p in _parts(m) if p in MEDIA), None)) is not None:
+            return json_state(messages, f"a message holds {part}, and media are placed before all text")
+        held = self._held(session)
+        try:
+            growth = held.transcript.grow(messages, tools, template_kwargs or {})
+        except TemplateError as fault:
+            return json_state(messages, f"the chat template refuses the conversation: {fault.what}")
+        text = growth.text
+        if held.split is None or growth.kept < held.split[1]:
+            held.checked = False
+            held.split = self._split(text)
+        if held.split is None:
+            return json_state(messages, self._unaligned(text), growth.rendered)
+        instructions, start = held.split
+        state = text[start:] + self.recipe.opens_user
+        if not held.checked:
+            prompt = self.prompt(instructions, state, "?")
+            if not prompt.startswith(text):
+                return json_state(messages, f"the template alters restated text at character {_agree(prompt, text):,}", growth.rendered)
+            held.checked = True
+        return State("aligned", instructions, state, len(text), None, growth.rendered)
+
+    def prompt(self, instructions: str | None, state: str, question: str) -> str:
+        """The decision's prompt text as ``/v1/systemone`` renders it."""
+        turns = [{"role": "user", "content": f"{state}\n\n{question}"}]
+        if instructions is not None:
+            turns.insert(0, {"role": "system", "content": instructions})
+        return self.template.render(turns, **self.gate_kwargs)
+
+    def forget(self, session: str) -> None:
+        """Drop what is kept of a session."""
+        self._sessions.pop(session, None)
+
+    def _held(self, session: str) -> _Session:
+        held = self._sessions.get(session)
+        if held is None:
+            held = self._sessions[session] = _Session(Transcript(self.template, self._shapes))
+            while len(self._sessions) > self._limit:
+                self._sessions.popitem(last=False)
+        self._sessions.move_to_end(session)
+        return held
+
+    def _split(self, text: str) -> tuple[str | None, int] | None:
+        """Cut the agent's text into instructions and state; with a system turn if it has one, else without."""
+        assert self.recipe is not None
+        before, between = self.recipe.before, self.recipe.between
+        if text.startswith(before):
+            cut = text.find(between, len(before))
+            # a first user turn without a system turn may also begin with A and hold a B further on, between two turns
+            if cut >= 0 and not (text.startswith(self.recipe.before_user) and len(self.recipe.before_user) > len(before)):
+                return text[len(before) : cut], cut + len(between)
+        if text.startswith(self.recipe.before_user):
+            return None, len(self.recipe.before_user)
+        return None
+
+    def _unaligned(self, text: str) -> str:
+        assert self.recipe is not None
+        if not text.startswith(self.recipe.before):
+            at = _agree(text, self.recipe.before)
+            return f"the agent's prompt begins otherwise than a decision's, at character {at:,}"
+        return "the agent's prompt has no place where a user turn begins after the system text"
+
+
+def json_state(messages: Sequence[Message], reason: str, rendered: int = 0) -> State:
+    """The conversation as JSON Lines, append-only: a later state begins with the earlier one, so decisions share with each other."""
+    lines = (msgspec.json.encode(_plain(message), order="deterministic").decode() for message in messages)
+    return State("json", None, "\n".join(lines), 0, reason, rendered)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items() if v is not None}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)
+
+
+def _parts(message: Message) -> list[str]:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return []
+    return [str(p.get("type")) for p in content if isinstance(p, Mapping)]
+
+
+def _agree(a: str, b: str) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
