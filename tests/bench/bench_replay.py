@@ -114,10 +114,6 @@ def _text(directory: Path) -> Lines:
     yield f"text, {len(calls)} calls, {one[0]:,} prompt tokens: identical totals piecewise and whole", one == other
     yield f"each message tokenised once: {slow / fast:.1f} × faster than every prompt whole (bound 3 ×)", slow / fast >= 3
 
-    try:
-        from kvlint.ingest.openai_jsonl import load_openai_jsonl  # noqa: F401
-    except ImportError:
-        pass
     ours_command = [sys.executable, "-m", "warmgate", "replay", str(log), "--tokenizer", str(model / "tokenizer.json")]
     ours_command += ["--chat-template", str(model / "chat_template.jinja"), "--json", str(directory / "ours.json")]
     theirs_command = [str(Path(sys.executable).parent / "kvlint"), "analyze", str(log), "--model", str(model), "--engine", "vllm"]

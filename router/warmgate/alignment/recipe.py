@@ -1,9 +1,9 @@
-"""The parts of a chat template that a decision prompt is cut from.
+r"""The parts of a chat template that a decision prompt is cut from.
 
-``/v1/systemone`` renders ``system = instructions`` and ``user = state + "\\n\\n" + question`` with the model's chat template (vLLM 0.32,
-``entrypoints/generate/structured_decisions``). With placeholders for both, that rendering reads ``A @S@ B @U@ C``. An agent's own prompt
-that starts with ``A`` is restated exactly by handing what lies between ``A`` and the first ``B`` in as ``instructions`` and everything after it as
-``state``: the markup of the later turns stands inside the state and becomes the same control tokens again.
+``/v1/systemone`` renders ``system = instructions`` and ``user = state + "\n\n" + question`` with the model's chat template (vLLM
+0.32, ``entrypoints/generate/structured_decisions``). With placeholders for both, that rendering reads ``A @S@ B @U@ C``. An agent's
+own prompt that starts with ``A`` is restated exactly by handing what lies between ``A`` and the first ``B`` in as ``instructions`` and
+everything after it as ``state``: the markup of the later turns stands inside the state and becomes the same control tokens again.
 """
 
 from __future__ import annotations
