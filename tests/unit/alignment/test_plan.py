@@ -122,8 +122,8 @@ def test_the_decision_prompt_starts_with_the_agents_prompt(name, conversation, t
 messages = st.one_of(
     st.builds(lambda c: {"role": "user", "content": c}, st.text(max_size=20)),
     st.builds(lambda c: {"role": "assistant", "content": c}, st.text(max_size=20) | st.just("<think>\nlong\n</think>\n\nshort")),
-    st.builds(lambda n, c: call(n, c), st.integers(1, 9), st.text(max_size=8) | st.just("<think>\nhm\n</think>\n\n")),
-    st.builds(lambda n, c: result(n, c), st.integers(1, 9), st.text(max_size=20)),
+    st.builds(call, st.integers(1, 9), st.text(max_size=8) | st.just("<think>\nhm\n</think>\n\n")),
+    st.builds(result, st.integers(1, 9), st.text(max_size=20)),
 )
 growing = st.lists(st.lists(messages, min_size=1, max_size=3), min_size=1, max_size=7)
 
