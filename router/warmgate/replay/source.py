@@ -1,0 +1,295 @@
+"""Opening a trace: what it is, told by content, and its records as a stream that never outgrows memory.
+
+Files larger than memory are read line by line; only a trace that is one JSON document is held whole, up to :data:`MAX_DOCUMENT`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import Any, BinaryIO, cast
+
+from warmgate.errors import TraceError
+from warmgate.replay.names import STDIN, expand
+from warmgate.replay.parsing import NotJson, parse
+from warmgate.replay.readers import readers
+from warmgate.replay.readers._base import Head, Reader, Skipped, Source
+from warmgate.replay.readers._fields import items, mapping
+from warmgate.replay.trace import Call
+
+__all__ = ["MAX_DOCUMENT", "MAX_LINE", "MAX_STDIN", "expand", "iter_json_lines", "open_trace"]
+
+MAX_LINE = 64 << 20
+"""Longest line of JSON Lines, in bytes (a prompt of a million tokens has about 5 MiB). Longer ones are skipped without being loaded."""
+
+MAX_DOCUMENT = 512 << 20
+"""Largest trace that is one JSON document, in bytes, uncompressed."""
+
+MAX_STDIN = 16 << 30
+"""Most bytes taken from standard input; they are kept in a temporary file, since formats are told apart before reading begins."""
+
+_SPOOL = 16 << 20
+"""Bytes of standard input kept in memory before they go to disk."""
+
+_HEAD_LINES = 50
+_HEAD_BYTES = 1 << 20
+"""How much of a trace is looked at to tell its format: so many good lines, or so many bytes."""
+
+_BOM = b"\xef\xbb\xbf"
+_BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
+
+
+@contextmanager
+def open_trace(name: str, say: Callable[[str], None]) -> Generator[tuple[Reader, Source]]:
+    """Open a trace and find who can read it.
+
+    Args:
+        name: A file, plain or gzip (told by its first bytes), or ``-`` for standard input.
+        say: Receives a line about each of the first few skipped records, and at the end one about the rest.
+
+    Yields:
+        The reader, which raises TraceError when it finds no call at all, and what to hand to its ``read``.
+
+    Raises:
+        TraceError: It cannot be opened, is empty, or is no format known here.
+    """
+    with ExitStack() as stack:
+        where = "<stdin>" if name == STDIN else name
+        try:
+            stream = _decompressed(stack.enter_context(_open_stdin() if name == STDIN else _open_file(name)), stack)
+            head = _head(stream, where)
+            stream.seek(0)
+        except (OSError, EOFError, zlib.error) as fault:
+            raise _unreadable(where, fault) from fault
+        source = Source(name, head, stream, Skipped(where, say))
+        reader = next((one for one in readers() if one.recognises(head)), None)
+        if reader is None:
+            raise TraceError(f"is no trace format known here ({_described(head)})", where=where, mend=_formats())
+        yield _AtLeastOneCall(reader), source
+        if (more := source.skipped.count - source.skipped.shown) > 0:
+            say(f"{where}: {more:,} more skipped")
+
+
+def iter_json_lines(source: Source) -> Iterator[tuple[int, Any]]:
+    """Values of a JSON Lines trace with their line numbers (from 1), one line in memory at a time.
+
+    A line that is no JSON, or too long, is reported to ``source.skipped``; blank lines are passed over.
+
+    Raises:
+        TraceError: Reading fails midway: a broken gzip, a failing disk.
+    """
+    number = 0
+    try:
+        for number, line in _lines(source.stream):
+            if line is None:
+                source.skipped(number, f"it is longer than {MAX_LINE >> 20} MiB")
+                continue
+            try:
+                value = parse(line)
+            except NotJson as fault:
+                source.skipped(number, fault.why)
+                continue
+            yield number, value
+    except (OSError, EOFError, zlib.error) as fault:
+        raise _unreadable(f"{source.skipped.path}:{number + 1}", fault) from fault
+
+
+def _open_file(name: str) -> BinaryIO:
+    """Open a regular file. Devices and pipes are not even opened: that can block, or set something off."""
+    path = Path(name)
+    try:
+        mode = path.stat().st_mode
+    except ValueError:
+        raise TraceError("no such file", where=name) from None
+    if S_ISDIR(mode):
+        with os.scandir(path):  # says why, where it could not be listed
+            raise TraceError("is a directory", where=name)
+    if not S_ISREG(mode):
+        raise TraceError("is no regular file", where=name, mend="pipe it in and name it `-`")
+    return path.open("rb")
+
+
+def _open_stdin() -> BinaryIO:
+    """A rewindable copy of standard input.
+
+    Raises:
+        TraceError: It is closed, or longer than :data:`MAX_STDIN`.
+    """
+    given = cast("Any", sys.stdin)  # None where the process was started without one
+    if given is None or given.closed:
+        raise TraceError("standard input is closed", where="<stdin>")
+    spool = tempfile.SpooledTemporaryFile(_SPOOL)  # noqa: SIM115 -- the caller closes it
+    try:
+        size = 0
+        while chunk := given.buffer.read(1 << 20):
+            size += len(chunk)
+            if size > MAX_STDIN:
+                raise TraceError(f"standard input goes on after {MAX_STDIN >> 20:,} MiB", where="<stdin>", mend="write it to a file first")
+            spool.write(chunk)
+        spool.seek(0)
+    except BaseException:
+        spool.close()
+        raise
+    return cast("BinaryIO", spool)
+
+
+def _decompressed(raw: BinaryIO, stack: ExitStack) -> BinaryIO:
+    magic = raw.read(2)
+    raw.seek(0)
+    return cast("BinaryIO", stack.enter_context(gzip.GzipFile(fileobj=raw))) if magic == b"\x1f\x8b" else raw
+
+
+def _unreadable(where: str, fault: Exception) -> TraceError:
+    if isinstance(fault, _BROKEN_GZIP):
+        return TraceError(f"its gzip data is broken ({fault})", where=where, mend="copy or download it again")
+    reason = fault.strerror if isinstance(fault, OSError) else None
+    return TraceError(f"cannot be read ({reason or fault})", where=where)
+
+
+def _lines(stream: BinaryIO, where: str | None = None) -> Iterator[tuple[int, bytes | None]]:
+    """Lines that are not blank with their numbers; ``None`` for one that is longer than :data:`MAX_LINE`.
+
+    Raises:
+        TraceError: With ``where`` given: a line is longer than :data:`MAX_DOCUMENT`.
+    """
+    number = 0
+    while line := stream.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE and not line.endswith(b"\n"):
+            size = len(line)
+            line = b""
+            while chunk := stream.readline(1 << 20):
+                size += len(chunk)
+                if chunk.endswith(b"\n"):
+                    break
+                if where is not None and size > MAX_DOCUMENT:
+                    raise TraceError(f"is longer than {MAX_DOCUMENT >> 20} MiB, line or document", where=f"{where}:{number}")
+            yield number, None
+        elif not line.isspace():
+            yield number, line.removeprefix(_BOM)
+
+
+def _head(stream: BinaryIO, where: str) -> Head:
+    """Look at the start of a trace. Two neighbouring lines that are each a JSON value make it JSON Lines, whatever else is broken.
+
+    Nothing less does: in one document spread over lines a comma or a bracket stands between any two values.
+
+    Raises:
+        TraceError: It is empty, or no JSON.
+    """
+    values: list[Any] = []
+    faults: list[tuple[int, str]] = []
+    size = 0
+    neighbours = before = False
+    ended = True
+    for number, line in _lines(stream, where):
+        good = False
+        try:
+            if line is None:
+                raise NotJson(f"it is longer than {MAX_LINE >> 20} MiB")
+            size += len(line)
+            values.append(parse(line))
+            good = True
+        except NotJson as fault:
+            faults.append((number, fault.why))
+        neighbours |= before and good
+        before = good
+        if (neighbours and len(values) >= _HEAD_LINES) or (size >= _HEAD_BYTES and len(values) + len(faults) >= 3):
+            ended = False
+            break
+    if not values and not faults:
+        raise TraceError("is empty", where=where, mend=_formats())
+    if ended and len(values) == 1 and not faults:
+        return Head(values[0], values)
+    if neighbours:
+        return Head(lines=values)
+    try:
+        return Head(_document(stream, where, faults))
+    except TraceError:
+        if values and (len(values) >= len(faults) or not _opens(stream)):
+            return Head(lines=values)
+        raise
+
+
+def _opens(stream: BinaryIO) -> bool:
+    """Whether a trace begins as a list or an object does."""
+    stream.seek(0)
+    return stream.read(4096).removeprefix(_BOM).lstrip()[:1] in (b"{", b"[")
+
+
+def _document(stream: BinaryIO, where: str, faults: list[tuple[int, str]]) -> Any:
+    """The whole file as one JSON value.
+
+    Raises:
+        TraceError: It is none; ``faults`` say why its lines are none either.
+    """
+    line, why = faults[0]
+    if _opens(stream):
+        stream.seek(0)
+        data = stream.read(MAX_DOCUMENT + 1)
+        if len(data) > MAX_DOCUMENT:
+            raise TraceError(f"is one JSON document of more than {MAX_DOCUMENT >> 20} MiB", where=where, mend="split it")
+        try:
+            return parse(data.removeprefix(_BOM))
+        except NotJson as fault:
+            line, why = data.count(b"\n", 0, fault.offset or 0) + 1, fault.why
+    else:
+        stream.seek(0)
+        if stream.read(2) in (b"\xff\xfe", b"\xfe\xff"):
+            raise TraceError("is UTF-16 text", where=where, mend="save it as UTF-8")
+    raise TraceError(f"is no trace: {why}", where=f"{where}:{line}", mend=_formats())
+
+
+def _formats() -> str:
+    return "known formats: " + ", ".join(reader.name for reader in readers())
+
+
+def _described(head: Head) -> str:
+    """What a trace holds, for someone who took it for another."""
+    document: Any = head.document
+    if document is not None and not isinstance(document, list):
+        return f"one JSON document: {_shape(document)}"
+    values = head.lines if document is None else items(document)
+    shapes = Counter(_shape(value) for value in values[:_HEAD_LINES])
+    return "records of: " + "; ".join(shape for shape, _ in shapes.most_common(3)) if shapes else "an empty list"
+
+
+def _shape(value: Any) -> str:
+    if not isinstance(value, dict):
+        return f"a {type(value).__name__}"
+    body = mapping(value)
+    kind = body.get("type")
+    keys = list(body)
+    return f"type {kind!r}" if isinstance(kind, str) else "keys " + ", ".join(keys[:6]) + (", …" if len(keys) > 6 else "")
+
+
+class _AtLeastOneCall:
+    """A reader that refuses a trace in which it finds no call, and says what it found."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.name = reader.name
+        self.title = reader.title
+
+    def recognises(self, head: Head) -> bool:
+        return self._reader.recognises(head)
+
+    def read(self, source: Source) -> Iterator[Call]:
+        empty = True
+        for call in self._reader.read(source):
+            empty = False
+            yield call
+        if empty:
+            skipped = f", {source.skipped.count:,} records skipped" if source.skipped.count else ""
+            raise TraceError(
+                f"recognised as {self.title}, but holds no LLM call ({_described(source.head)}{skipped})",
+                where=source.skipped.path,
+            )
