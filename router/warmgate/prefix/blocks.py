@@ -40,8 +40,12 @@ class Ruler:
         return int(block * self._stride)
 
     def tokens(self, offset: int) -> int:
-        """Whole tokens in the first ``offset`` bytes."""
-        return offset >> 2 if self.exact else int(offset * self.tokens_per_byte)
+        """Whole tokens in the first ``offset`` bytes: exactly ``block_size`` for each full block."""
+        if self.exact:
+            return offset >> 2
+        blocks = self.full_blocks(offset)
+        rest = int((offset - self.offset(blocks)) * self.tokens_per_byte)
+        return blocks * self.block_size + min(rest, self.block_size - 1)
 
     def full_blocks(self, size: int) -> int:
         """Full blocks in ``size`` bytes."""

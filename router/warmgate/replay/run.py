@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
 
-from warmgate.replay.source import expand, open_trace
-
 from warmgate.alignment.template import ChatTemplate
 from warmgate.errors import OptionError, TemplateError, TraceError
 from warmgate.prefix.ledger import Entry, Ledger
@@ -29,6 +27,7 @@ from warmgate.replay.result import (
 )
 from warmgate.replay.scenarios import NAMES, Costs, Simulation
 from warmgate.replay.simulate import Route
+from warmgate.replay.source import expand, open_trace
 from warmgate.replay.tokens import ExactTokens, ScaledBytes
 from warmgate.replay.trace import BlockPrompt, Call, TextPrompt
 
@@ -170,7 +169,7 @@ class _Trace:
         """
         with open_trace(self.path, say) as (reader, source):
             self.format = reader.name
-            calls = self._scale(reader.read(source))
+            calls = self._scale(reader.read(source), source)
             for number, call in enumerate(calls, 1):
                 self._take(call, source)
                 if number % 64 == 0:
@@ -179,7 +178,7 @@ class _Trace:
             self.notes += source.notes
         self._close()
 
-    def _scale(self, calls: Iterator[Call]) -> Iterator[Call]:
+    def _scale(self, calls: Iterator[Call], source: Source) -> Iterator[Call]:
         """Look at the first calls to learn how many tokens a byte of text carries, then pass all of them on."""
         if self.exact is not None:
             self.tokenizer = "exact"
@@ -188,17 +187,23 @@ class _Trace:
         size = tokens = counted = 0
         for call in calls:
             seen.append(call)
-            if isinstance(call.prompt, BlockPrompt) or len(seen) >= SCALE_CALLS or size > SCALE_BYTES:
+            if isinstance(call.prompt, BlockPrompt):
                 break
             if isinstance(call.prompt, TextPrompt):
                 try:
                     text = self.template.render(call.prompt.messages, call.prompt.tools, **call.prompt.template_kwargs)
                 except TemplateError:
                     continue
-                size += len(text)
+                length = len(text.encode("utf-8", "replace"))
+                size += length
                 if call.usage.prompt_tokens:
                     tokens += call.usage.prompt_tokens
-                    counted += len(text.encode("utf-8", "replace"))
+                    counted += length
+            if len(seen) >= SCALE_CALLS or size > SCALE_BYTES:
+                break
+        else:
+            if not tokens and size and source.prompt_tokens:  # the trace was read to its end and reports a sum alone
+                tokens, counted = source.prompt_tokens, size
         self._ratio = tokens / counted if counted else None
         if self._ratio is not None:
             self.tokenizer = "scaled"

@@ -65,6 +65,8 @@ def test_ruler_counts_the_blocks_it_cuts(size, ratio, length):
     ruler = Ruler(size, ratio, exact=False)
     full = ruler.full_blocks(length)
     assert ruler.offset(full) <= length < ruler.offset(full + 1)
+    assert ruler.tokens(ruler.offset(full)) == full * size
+    assert full * size <= ruler.tokens(length) < (full + 1) * size
 
 
 def test_hashes_share_by_namespace():

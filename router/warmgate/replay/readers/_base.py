@@ -53,6 +53,7 @@ class Source:
         stream: The uncompressed bytes, at the start. Readers of whole documents use ``head.document`` instead.
         skipped: Where to report records left out.
         notes: Sentences for people about what the format cannot know; readers append.
+        prompt_tokens: Prompt tokens of all calls together, where the trace reports nothing but their sum. Set while reading.
     """
 
     path: str
@@ -60,6 +61,7 @@ class Source:
     stream: BinaryIO
     skipped: Skipped
     notes: list[str] = field(default_factory=list[str])
+    prompt_tokens: int | None = None
 
 
 class Reader(Protocol):

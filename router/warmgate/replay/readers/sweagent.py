@@ -109,6 +109,8 @@ def _note_stats(document: dict[str, Any], source: Source, calls: int) -> None:
     except Unusable:
         return
     if sent:
+        if made == calls:
+            source.prompt_tokens = sent
         source.notes.append(
             f"its model_stats count {sent} tokens sent over {made if made is not None else 'an unknown number of'} calls "
             f"({calls} are in the history); a call's own share is not recorded, and history processors may have sent less than the history"
