@@ -28,9 +28,10 @@ def say(line: str) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command. Returns the exit code; faults become one line on stderr, never a traceback."""
-    from warmgate.cli import replay
+    from warmgate.cli import decide, replay
 
     app.add_command(replay.command)
+    app.add_command(decide.command)
     try:
         code = app.main(args=list(arguments), prog_name="warmgate", standalone_mode=False)
         sys.stdout.flush()

@@ -130,10 +130,7 @@ class BaseEngine(ABC):
         """See :meth:`Engine.ask`."""
         if request.model is None or request.request_id is None:
             request = replace(request, model=request.model or self.model, request_id=request.request_id or token_hex(16))
-        asked = request
-        if request.check_order:
-            asked = replace(request, questions=in_two_orders(request.questions))
-        self.dialect.check(asked)
+        asked = self.check(request)
         call = Call(self, asked, deadline)
         try:
             async with deadline.enforce(self.worker):
@@ -143,7 +140,19 @@ class BaseEngine(ABC):
             call.report(logging.INFO, "engine.failed", code=error.code, status=error.status)
             raise
         call.report(logging.DEBUG, "engine.answered")
-        return join_orders(answers, request.questions) if asked is not request else answers
+        return join_orders(answers, request.questions) if request.check_order else answers
+
+    def check(self, request: AskRequest) -> AskRequest:
+        """What would be sent for ``request``: with ``check_order``, each choice twice.
+
+        Raises:
+            QuestionError: The dialect cannot carry it.
+        """
+        asked = replace(request, questions=in_two_orders(request.questions)) if request.check_order else request
+        if asked.model is None and self.model is not None:
+            asked = replace(asked, model=self.model)
+        self.dialect.check(asked)
+        return asked
 
     @abstractmethod
     async def _ask(self, call: Call) -> Answers:

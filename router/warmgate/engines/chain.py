@@ -18,7 +18,7 @@ from warmgate.engines._base import AskRequest, Engine
 from warmgate.engines.breaker import Breakers
 from warmgate.engines.deadline import Deadline
 from warmgate.engines.events import emit
-from warmgate.errors import DeadlineExceeded, EngineError, OptionError, WarmgateError
+from warmgate.errors import EngineError, OptionError, WarmgateError
 from warmgate.questions import Question
 
 SHARE = 0.6
@@ -51,6 +51,8 @@ class StepReport(msgspec.Struct, frozen=True, kw_only=True):
     """``partial``: some questions were refused. ``skipped``: nothing was sent (an open breaker, a limit, no time left)."""
     reason: str = ""
     """Why it was left, one line; empty where it answered all."""
+    mend: str | None = None
+    """What a person can do about it."""
     code: str | None = None
     """Code of the error, such as ``WG314``."""
     elapsed_s: float = 0.0
@@ -129,15 +131,26 @@ class Chain:
         """One engine's part, and what became of it."""
         began = time.monotonic()
 
-        def report(outcome: Literal["answered", "partial", "failed", "skipped"], reason: str, code: str | None = None) -> StepReport:
+        def report(
+            outcome: Literal["answered", "partial", "failed", "skipped"], reason: str = "", error: WarmgateError | None = None
+        ) -> StepReport:
             elapsed = time.monotonic() - began
+            code = error.code if error is not None else None
             if outcome in ("failed", "skipped"):
                 emit(logging.INFO, "chain.step_left", engine=engine.name, worker=engine.worker, code=code, elapsed_s=elapsed)
-            return StepReport(engine=engine.name, worker=engine.worker, outcome=outcome, reason=reason, code=code, elapsed_s=elapsed)
+            return StepReport(
+                engine=engine.name,
+                worker=engine.worker,
+                outcome=outcome,
+                reason=reason,
+                mend=error.mend if error is not None else None,
+                code=code,
+                elapsed_s=elapsed,
+            )
 
         remaining = deadline.remaining()
         if remaining <= 0:
-            return report("skipped", "no time left", DeadlineExceeded.code), None
+            return report("skipped", "no time left", deadline.exceeded(engine.worker)), None
         breaker = self.breakers.of(engine.worker, engine.name)
         if not breaker.admit():
             return report("skipped", f"left alone for a while, since: {breaker.reason}"), None
@@ -145,17 +158,17 @@ class Chain:
             answers = await engine.ask(request, deadline=deadline.within(remaining * share))
         except EngineError as error:
             breaker.failed(error)
-            return report("failed", error.what, error.code), None
+            return report("failed", error.what, error), None
         except WarmgateError as error:  # a limit of the dialect: nothing was sent
             breaker.abandoned()
-            return report("skipped", str(error), error.code), None
+            return report("skipped", f"{error.where}: {error.what}" if error.where else error.what, error), None
         except BaseException:  # cancelled from outside
             breaker.abandoned()
             raise
         breaker.succeeded()
         if answers.refused:
             return report("partial", f"refused {', '.join(answers.refused)}"), answers
-        return report("answered", ""), answers
+        return report("answered"), answers
 
     def ask_sync(self, request: AskRequest, *, deadline: Deadline) -> ChainResult:
         """:meth:`ask` for code that cannot await; see :mod:`warmgate.engines.portal`."""

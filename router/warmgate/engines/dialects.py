@@ -150,8 +150,10 @@ _DECISIONS = (
 )
 PREFIX_READ = Dialect(name="vllm", path="/v1/completions", options=(1, 35))
 """Completions with ``logprob_token_ids``, which vLLM takes since 0.32. 35 labels: A–Z and 1–9."""
-ROUND_TRIP = Dialect(name="openai", path="/v1/chat/completions", questions=64, options=(1, 26), model_required=True)
-"""Chat completions with a JSON schema. 26 labels: A–Z."""
+ROUND_TRIP: Mapping[str, Dialect] = {
+    name: Dialect(name=name, path="/v1/chat/completions", questions=64, options=(1, 26), model_required=True) for name in ("openai", "vllm")
+}
+"""Ways of constraining a chat completion by name. 26 labels: A–Z."""
 
 SYSTEMONE: Mapping[str, Dialect] = {dialect.name: dialect for dialect in _SYSTEMONE}
 """Dialects of ``POST /v1/systemone`` by name."""

@@ -1,11 +1,14 @@
 """A local round trip: a small model on any OpenAI-compatible server fills in a JSON object whose values are labels.
 
-Options are labelled A–Z, levels 0–9, a noul ``yes`` and ``no``; the schema allows nothing else. The reply is parsed strictly.
+Options are labelled A–Z, levels 0–9, a noul ``yes`` and ``no``; a schema (dialect ``openai``) or a regular expression that also rules
+out white space (``vllm``; models that pad JSON with it can run on until they are cut) allows nothing else. The reply is parsed strictly.
+
 Probabilities come from the log-probabilities at the token where a label begins: every listed token that starts a label there counts for
-it, and a softmax over the labels gives the distribution. A label that is not among the listed tokens can have at most the least
+it, and the shares of the labels' mass are the distribution. A label that is not among the listed tokens can have at most the least
 listed probability; where all such labels together could hold more than :data:`UNSEEN` of the labels' mass, where the server gives no
 log-probabilities, or where another label was written than the likeliest, the answer is uncalibrated: a label, and no number.
-A later answer is conditioned on those written before it; the two orders of a choice are asked in two calls.
+vLLM lists probabilities *after* the schema's mask, where the labels hold all the mass by force: ``label_mass`` is given only where a
+token that is no label has some. A later answer is conditioned on those written before it; the two orders of a choice are two calls.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ from openai import AsyncOpenAI
 from warmgate.answers import AGREEMENT_TOLERANCE, Answer, Answers, calibrated, malformed, uncalibrated, winner
 from warmgate.engines._base import BaseEngine, Call
 from warmgate.engines.dialects import ROUND_TRIP
+from warmgate.engines.dialects import dialect as named
 from warmgate.engines.http import decode
 from warmgate.engines.openai_http import OpenAIHttp, Raw
 from warmgate.engines.order import second_orders
-from warmgate.engines.prefix_read import question_text
+from warmgate.engines.prefix_read import NO_MASS, question_text
 from warmgate.engines.together import together
 from warmgate.engines.wire import text_state, usage_of
 from warmgate.errors import BadRequest, MalformedAnswer, Refused
@@ -79,13 +83,14 @@ class RoundTrip(BaseEngine):
     Args:
         worker: Base URL.
         model: Used where the request names none.
+        dialect: ``openai`` (``response_format`` with a JSON schema) or ``vllm`` (``structured_outputs`` with a regular expression).
         options: As for :class:`~warmgate.engines.http.Http`: ``api_key``, ``headers``, ``policy`` …
     """
 
-    def __init__(self, worker: str, *, model: str | None = None, **options: Any) -> None:
+    def __init__(self, worker: str, *, model: str | None = None, dialect: str = "openai", **options: Any) -> None:
         self._client = OpenAIHttp(worker, **options)
         self._left_out: set[str] = set()
-        super().__init__(name="round_trip", worker=self._client.worker, dialect=ROUND_TRIP, model=model)
+        super().__init__(name="round_trip", worker=self._client.worker, dialect=named(ROUND_TRIP, dialect), model=model)
 
     async def _ask(self, call: Call) -> Answers:
         second = second_orders(call.request.questions)
@@ -108,12 +113,13 @@ class RoundTrip(BaseEngine):
         """One reply; parameters that the server refuses by name are left out from then on."""
 
         async def send(client: AsyncOpenAI, headers: Mapping[str, str]) -> Raw:
-            raw: Raw = await client.chat.completions.with_raw_response.create(**self._body(questions, labels, call), extra_headers=headers)
+            create = cast("Any", client.chat.completions.with_raw_response.create)  # its overloads take no body made by parts
+            raw: Raw = await create(**self._body(questions, labels, call), extra_headers=headers)
             return raw
 
         while True:
             try:
-                return await self._client.call(send, path=ROUND_TRIP.path, deadline=call.deadline, request_id=request_id)
+                return await self._client.call(send, path=self.dialect.path, deadline=call.deadline, request_id=request_id)
             except BadRequest as error:
                 words = error.server_words or ""
                 refused = {name for name in OPTIONAL if name in words} - self._left_out
@@ -127,15 +133,12 @@ class RoundTrip(BaseEngine):
         system = "Answer every question about the state. Reply with one JSON object from question number to label."
         if request.instructions:
             system = f"{request.instructions}\n\n{system}"
-        properties = {key(n): {"type": "string", "enum": list(labels[id_])} for n, id_ in enumerate(questions)}
-        schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
         body: dict[str, Any] = {
             "model": request.model,
             "messages": [
                 {"role": "system", "content": system},
                 {"role": "user", "content": f"State:\n{text_state(request.state)}\n\n{asked}"},
             ],
-            "response_format": {"type": "json_schema", "json_schema": {"name": "answers", "strict": True, "schema": schema}},
         }
         if "temperature" not in self._left_out:
             body["temperature"] = 0
@@ -146,6 +149,12 @@ class RoundTrip(BaseEngine):
         extra = {field: getattr(request, field) for field in ("cache_salt", "priority") if getattr(request, field) is not None}
         if request.chat_template_kwargs:
             extra["chat_template_kwargs"] = dict(request.chat_template_kwargs)
+        allowed = [labels[id_] for id_ in questions]
+        if self.dialect.name == "vllm":
+            extra["structured_outputs"] = {"regex": regex_of(allowed)}
+        else:
+            schema = {"name": "answers", "strict": True, "schema": schema_of(allowed)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
         if extra:
             body["extra_body"] = extra
         return body
@@ -211,6 +220,17 @@ def key(number: int) -> str:
     return f"q{number + 1}"
 
 
+def schema_of(allowed: list[tuple[str, ...]]) -> dict[str, Any]:
+    """The JSON schema of a reply whose n-th question has these labels."""
+    properties = {key(n): {"type": "string", "enum": list(labels)} for n, labels in enumerate(allowed)}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def regex_of(allowed: list[tuple[str, ...]]) -> str:
+    """The same as a regular expression, keys in order and without white space."""
+    return r"\{" + ",".join(f'"{key(n)}":"({"|".join(labels)})"' for n, labels in enumerate(allowed)) + r"\}"
+
+
 def labels_of(question: Question) -> tuple[str, ...]:
     """What the model writes for each label of the question."""
     if isinstance(question, Noul):
@@ -223,14 +243,14 @@ class Seen(msgspec.Struct, frozen=True):
     """What the listed tokens say about the labels at one position."""
 
     probabilities: tuple[float, ...]
-    label_mass: float
-    argmax_is_label: bool
+    label_mass: float | None
+    argmax_is_label: bool | None
 
 
 def probabilities_at(text: str, tokens: list[_Token], name: str, labels: tuple[str, ...]) -> Seen | None:
     """The labels' probabilities where the value of ``name`` begins, or None where they cannot be known."""
     found = re.search(rf'"{name}"\s*:\s*"', text)
-    if found is None or "".join(token.token for token in tokens) != text:
+    if found is None or not "".join(token.token for token in tokens).startswith(text):  # vLLM lists the end token too
         return None
     end = 0
     for token in tokens:
@@ -242,20 +262,25 @@ def probabilities_at(text: str, tokens: list[_Token], name: str, labels: tuple[s
 
 
 def _weigh(lead: str, listed: list[_Listed], labels: tuple[str, ...]) -> Seen | None:
-    mass = [0.0] * len(labels)
-    likeliest = (-math.inf, False)
+    mass: dict[int, float] = {}
+    others: list[float] = []
     for entry in listed:
-        p = math.exp(min(0.0, entry.logprob))
+        p = math.exp(min(0.0, entry.logprob)) if entry.logprob > NO_MASS else 0.0
         index = _label(entry.token, lead, labels)
-        if index is not None:
-            mass[index] += p
-        likeliest = max(likeliest, (entry.logprob, index is not None))
-    total = math.fsum(mass)
-    unseen = sum(1 for share in mass if share == 0.0)
+        if index is None:
+            others.append(p)
+        else:
+            mass[index] = mass.get(index, 0.0) + p
+    total = math.fsum(mass.values())
     least = min((math.exp(min(0.0, entry.logprob)) for entry in listed), default=1.0)
-    if total <= 0.0 or unseen * least > UNSEEN * total:
+    if total <= 0.0 or (len(labels) - len(mass)) * least > UNSEEN * total:
         return None
-    return Seen(tuple(share / total for share in mass), min(1.0, total), likeliest[1])
+    masked = not any(others)
+    return Seen(
+        tuple(mass.get(index, 0.0) / total for index in range(len(labels))),
+        None if masked else min(1.0, total),
+        None if masked else _label(max(listed, key=lambda entry: entry.logprob).token, lead, labels) is not None,
+    )
 
 
 def _label(token: str, lead: str, labels: tuple[str, ...]) -> int | None:

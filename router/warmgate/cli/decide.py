@@ -1,0 +1,197 @@
+"""``warmgate decide``: ask a worker questions about a state, print the answers as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_text
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from warmgate.cli.app import say
+from warmgate.cli.output import write_bytes
+from warmgate.errors import InputError, OptionError
+
+if TYPE_CHECKING:
+    from warmgate.engines import AskRequest, ChainResult
+    from warmgate.engines._base import BaseEngine
+
+ENGINES = ("systemone", "decisions", "prefix_read", "round_trip")
+DIALECTS = ("vllm", "vllm-0.33", "typesafe", "sglang", "llamacpp", "openai")
+
+
+@click.command("decide")
+@click.option("--worker", required=True, metavar="URL", help="The server to ask, http://host:port.")
+@click.option("--model", metavar="M", help="Model or LoRA name as it is served there.")
+@click.option("--state", required=True, metavar="FILE|-", help="What the questions are about.")
+@click.option(
+    "--state-as",
+    type=click.Choice(["auto", "text", "json"]),
+    default="auto",
+    show_default=True,
+    help="How to read it; auto: JSON if the whole of it is a JSON object or array.",
+)
+@click.option("--questions", required=True, metavar="FILE", help="JSON: id → {type, instructions, criteria}.")
+@click.option("--instructions", metavar="FILE", help="Text placed ahead of the state.")
+@click.option("--prompt", metavar="FILE", help="The agent's own rendered prompt, for prefix_read to extend instead of the state.")
+@click.option(
+    "--engine", "engines", type=click.Choice(ENGINES), multiple=True, help="How to ask; several are tried in this order. [systemone]"
+)
+@click.option(
+    "--dialect", type=click.Choice(DIALECTS), help="What the server speaks. Without it: vllm, and openai for decisions and round_trip."
+)
+@click.option("--deadline-ms", type=click.IntRange(min=1), default=10_000, show_default=True, metavar="MS", help="For everything together.")
+@click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key.")
+@click.option("--cache-salt", metavar="SALT", help="Namespace of the prefix cache; the agent's own, to share its prefix.")
+@click.option("--chat-template-kwargs", metavar="JSON", help="Arguments for the server's chat template.")
+@click.option("--check-order", is_flag=True, help="Ask every choice in two orders and say whether they agree.")
+@click.option("--request-id", metavar="ID", help="Sent as X-Request-Id.")
+@click.option("--json", default="-", show_default=True, metavar="PATH|-", help="Where the decision is written.")
+def command(worker: str, model: str | None, engines: tuple[str, ...], deadline_ms: int, json: str, **given: Any) -> int:
+    """Ask a worker questions about a state. Exit code 0: every question has an answer; 3: one has none, the reasons are on stderr.
+
+    The output is JSON either way: per question the value, the probabilities, confidence, label mass, and which engine answered.
+    """
+    from warmgate.engines._base import AskRequest
+    from warmgate.questions import parse_questions
+
+    questions = parse_questions(_read(given["questions"], "questions"))
+    request = AskRequest(
+        questions=questions,
+        state=_state(_read(given["state"], "state"), given["state_as"], given["state"]),
+        instructions=_text(given["instructions"], "instructions"),
+        prompt=_prompt(given["prompt"]),
+        model=model,
+        cache_salt=given["cache_salt"],
+        chat_template_kwargs=_kwargs(given["chat_template_kwargs"]),
+        check_order=given["check_order"],
+        request_id=given["request_id"],
+    )
+    asked = [_engine(name, worker, given["dialect"], _api_key(given["api_key_env"])) for name in engines or ("systemone",)]
+    _check_limits(asked, request)
+    result = asyncio.run(_ask(asked, request, deadline_ms / 1000))
+    write_bytes(json, decision_json(result))
+    if result.unanswered:
+        mends = dict.fromkeys(step.mend for step in result.steps if step.mend)
+        say("; ".join([f"no answer to {', '.join(result.unanswered)}: {result.reason}", *mends]))
+        return 3
+    return 0
+
+
+async def _ask(engines: list[BaseEngine], request: AskRequest, seconds: float) -> ChainResult:
+    from warmgate.engines import Chain, Deadline
+
+    async with Chain(engines) as chain:
+        return await chain.ask(request, deadline=Deadline(seconds))
+
+
+def _engine(name: str, worker: str, dialect: str | None, api_key: str | None) -> BaseEngine:
+    """An engine, in the dialect asked for where it has that one."""
+    from warmgate.engines import dialects
+
+    table = {"systemone": dialects.SYSTEMONE, "decisions": dialects.DECISIONS, "round_trip": dialects.ROUND_TRIP}.get(name)
+    options: dict[str, Any] = {"api_key": api_key}
+    if table is not None and dialect is not None:
+        if dialect not in table:
+            raise OptionError(f"the engine {name} has no dialect {dialect}", where="--dialect", mend=f"one of {', '.join(table)}")
+        options["dialect"] = dialect
+    if name == "systemone":
+        from warmgate.engines.systemone import SystemOne
+
+        return SystemOne(worker, **options)
+    if name == "decisions":
+        from warmgate.engines.decisions import Decisions
+
+        return Decisions(worker, **options)
+    if name == "prefix_read":
+        from warmgate.engines.prefix_read import PrefixRead
+
+        return PrefixRead(worker, **options)
+    from warmgate.engines.round_trip import RoundTrip
+
+    return RoundTrip(worker, **options)
+
+
+def _check_limits(engines: list[BaseEngine], request: AskRequest) -> None:
+    """A question that no engine's dialect can carry is bad input, not a missing answer."""
+    faults: list[InputError] = []
+    for engine in engines:
+        try:
+            engine.check(request)
+        except InputError as fault:
+            faults.append(fault)
+    if len(faults) == len(engines):
+        raise faults[0]
+
+
+def _api_key(name: str | None) -> str | None:
+    if name is None:
+        return None
+    key = os.environ.get(name)
+    if not key:
+        raise OptionError(f"the environment variable {name} is not set", where="--api-key-env")
+    return key
+
+
+def _read(path: str, what: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or str(fault)
+        raise InputError(f"cannot be read ({reason})", where=f"--{what} {path}") from None
+
+
+def _decode(raw: bytes, where: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise InputError(f"is not UTF-8 (byte {fault.start})", where=where) from None
+
+
+def _text(path: str | None, what: str) -> str | None:
+    return None if path is None else _decode(_read(path, what), f"--{what} {path}")
+
+
+def _prompt(path: str | None) -> Any:
+    from warmgate.engines._base import AgentPrompt
+
+    text = _text(path, "prompt")
+    return None if text is None else AgentPrompt(text)
+
+
+def _state(raw: bytes, kind: str, path: str) -> Any:
+    where = f"--state {path}"
+    text = _decode(raw, where)
+    if kind == "text" or (kind == "auto" and not text.lstrip().startswith(("{", "["))):
+        return text
+    try:
+        return json_text.loads(text)
+    except (ValueError, RecursionError) as fault:
+        if kind == "auto":
+            return text
+        raise InputError(f"is not JSON ({fault})", where=where, mend="pass --state-as text") from None
+
+
+def _kwargs(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value: object = json_text.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise OptionError("is not a JSON object", where="--chat-template-kwargs")
+    return cast("dict[str, Any]", value)
+
+
+def decision_json(result: ChainResult) -> bytes:
+    """The decision as indented JSON, ``"schema": "warmgate.decide/1"``."""
+    import msgspec
+
+    body = msgspec.to_builtins(result)
+    for id_, answer in result.answers.items():
+        body["answers"][id_]["uncalibrated"] = answer.uncalibrated
+    return msgspec.json.format(msgspec.json.encode({"schema": "warmgate.decide/1", **body}), indent=2) + b"\n"
