@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from warmgate.replay.readers._fields import Unusable, count, dig, mapping
-from warmgate.replay.trace import Usage
+from warmgate.replay.trace import MAX_TOKENS, Usage
 
 _PROMPT = (
     ("prompt_tokens",),
@@ -168,6 +168,8 @@ def made(prompt: int | None, cached: int | None, output: int | None) -> Usage:
         if cached:
             raise Unusable(f"{cached} cached tokens of a prompt without tokens")
         return Usage(None, None, output or None)
+    if prompt > MAX_TOKENS:
+        raise Unusable("its prompt's tokens are absurdly many")
     if cached is not None and cached > prompt:
         raise Unusable(f"{cached} cached tokens of a prompt of {prompt}")
     return Usage(prompt, cached, output)

@@ -99,7 +99,7 @@ class LangfuseReader:
 
 
 def _is_observation(one: dict[str, Any]) -> bool:
-    known = one.get("type") in TYPES and ("startTime" in one or "start_time" in one)
+    known = text(one.get("type")) in TYPES and ("startTime" in one or "start_time" in one)
     return known and ("traceId" in one or "trace_id" in one)
 
 
@@ -171,7 +171,7 @@ def _span(ident: str, one: _Observation) -> Span:
 
 
 def _is_call(one: _Observation) -> bool:
-    kind = one.body.get("type")
+    kind = text(one.body.get("type"))
     if kind == "GENERATION":
         return True
     if kind in _NO_CALL or attributes.operation(one.attributes) in ("tool", "embedding", "embeddings"):

@@ -104,9 +104,10 @@ class LangGraphReader:
 
 def _mode(one: dict[str, Any]) -> str | None:
     """The stream mode of a chunk, in the first or second version of the stream's format."""
-    if one.get("mode") in MODES and "chunk" in one:
-        return text(one["mode"])
-    return text(one["type"]) if one.get("type") in MODES and "ns" in one and "data" in one else None
+    first, second = text(one.get("mode")), text(one.get("type"))
+    if first in MODES and "chunk" in one:
+        return first
+    return second if second in MODES and "ns" in one and "data" in one else None
 
 
 def _is_checkpoint(one: dict[str, Any]) -> bool:

@@ -73,7 +73,7 @@ class LangSmithReader:
 
 
 def _is_run(one: dict[str, Any]) -> bool:
-    known = one.get("run_type") in TYPES
+    known = text(one.get("run_type")) in TYPES
     return known and bool(one.keys() & {"inputs", "outputs"}) and bool(one.keys() & {"dotted_order", "trace_id", "id"})
 
 

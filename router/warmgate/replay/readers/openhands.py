@@ -83,7 +83,7 @@ class OpenHandsReader:
 
 def _is_event(one: dict[str, Any]) -> bool:
     kind = text(one.get("kind")) or ""
-    return one.get("source") in SOURCES and (kind in _RESULTS or kind.endswith("Event") or kind.startswith("Condensation"))
+    return text(one.get("source")) in SOURCES and (kind in _RESULTS or kind.endswith("Event") or kind.startswith("Condensation"))
 
 
 @dataclass(slots=True)

@@ -98,6 +98,9 @@ def _calls(run: dict[str, Any], source: Source) -> Iterator[Call]:
         messages = grown.setdefault(agent, [])
         # a demonstration's answers are part of what was sent, not calls
         if role_of(one) == "assistant" and not one.get("is_demo"):
+            if not messages:
+                source.skipped(line, "an answer with nothing before it: its prompt is not in the history")
+                continue
             yield Call(agent, "", TextPrompt(Grown(messages, len(messages))), response=made[0], line=line)
         messages.extend(made)
 

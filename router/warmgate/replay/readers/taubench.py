@@ -58,7 +58,7 @@ def _calls(traj: list[Any], session: str, line: int, source: Source) -> Iterator
         if not made:
             source.skipped(line, "an entry of the trajectory is no message")
             continue
-        if role_of(mapping(entry)) == "assistant":
+        if role_of(mapping(entry)) == "assistant" and messages:  # an opening phrase answers nothing
             yield Call(session, "", TextPrompt(Grown(messages, len(messages))), response=made[0], line=line)
         messages.extend(made)
 
