@@ -13,6 +13,7 @@ from warmgate.alignment.recipe import THINKING_OFF, Recipe, learn
 from warmgate.alignment.template import ChatTemplate
 from warmgate.alignment.transcript import Message, Transcript
 from warmgate.errors import TemplateError
+from warmgate.foreign import items, mapping, mappings
 
 MEDIA = ("image_url", "image", "input_audio", "audio", "video_url", "video")
 """Content parts that systemone puts before all text, so that a prompt holding them cannot be restated."""
@@ -157,19 +158,16 @@ def json_state(messages: Sequence[Message], reason: str, rendered: int = 0) -> S
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items() if v is not None}
+        return {str(k): _plain(v) for k, v in mapping(value).items() if v is not None}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [_plain(v) for v in items(value)]
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     return str(value)
 
 
 def _parts(message: Message) -> list[str]:
-    content = message.get("content")
-    if not isinstance(content, list):
-        return []
-    return [str(p.get("type")) for p in content if isinstance(p, Mapping)]
+    return [str(part.get("type")) for part in mappings(message.get("content"))]
 
 
 def _agree(a: str, b: str) -> int:

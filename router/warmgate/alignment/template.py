@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from warmgate.errors import TemplateError
+from warmgate.foreign import items, mapping, mappings, text
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -144,23 +145,20 @@ class ChatTemplate:
         return with_prompt[len(without) :] if with_prompt.startswith(without) else ""
 
 
-def _from_tokenizer_config(text: str, path: Path) -> tuple[str, dict[str, str]]:
+def _from_tokenizer_config(source: str, path: Path) -> tuple[str, dict[str, str]]:
     try:
-        config = json.loads(text)
+        config = mapping(json.loads(source))
     except (ValueError, RecursionError) as fault:
         raise TemplateError("not valid JSON", where=str(path)) from fault
-    template = config.get("chat_template") if isinstance(config, dict) else None
-    if isinstance(template, list):  # several named templates: the one called "default"
-        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
-        template = named.get("default")
-    if not isinstance(template, str):
+    named = {text(t.get("name")): text(t.get("template")) for t in mappings(config.get("chat_template"))}
+    template = text(config.get("chat_template")) or named.get("default")  # several named templates: the one called "default"
+    if template is None:
         raise TemplateError("holds no chat_template", where=str(path), mend="hand in the model's chat_template.jinja")
     special: dict[str, str] = {}
     for key, value in config.items():
-        if isinstance(key, str) and key.endswith("_token"):
-            content = value.get("content") if isinstance(value, dict) else value
-            if isinstance(content, str):
-                special[key] = content
+        content = text(value) or text(mapping(value).get("content"))
+        if key.endswith("_token") and content is not None:
+            special[key] = content
     return template, special
 
 
@@ -181,9 +179,8 @@ def _compile(source: str, name: str) -> Template:
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = _strftime_now
-    environment.globals["flat"] = flat_content
+    names: dict[str, Any] = {"raise_exception": _refuse, "strftime_now": _strftime_now, "flat": flat_content}
+    environment.globals.update(names)
     try:
         return environment.from_string(source)
     except TemplateSyntaxError as fault:
@@ -211,17 +208,16 @@ def flat_content(content: Any) -> str:
     if content is None:
         return ""
     if isinstance(content, (list, tuple)):
-        return "".join(_flat_part(part) for part in content)
+        return "".join(map(_flat_part, items(content)))
     return json.dumps(content, ensure_ascii=False, default=str)
 
 
 def _flat_part(part: Any) -> str:
     if isinstance(part, str):
         return part
-    if isinstance(part, Mapping):
-        for key in ("text", "content", "thinking", "refusal"):
-            if isinstance(part.get(key), str):
-                return str(part[key])
-        kind = part.get("type")
-        return f"<|{kind}|>" if isinstance(kind, str) else json.dumps(part, ensure_ascii=False, default=str)
-    return json.dumps(part, ensure_ascii=False, default=str)
+    fields = mapping(part)
+    for key in ("text", "content", "thinking", "refusal"):
+        if (found := text(fields.get(key))) is not None:
+            return found
+    kind = text(fields.get("type"))
+    return f"<|{kind}|>" if kind is not None else json.dumps(part, ensure_ascii=False, default=str)

@@ -15,6 +15,7 @@ from typing import Any
 
 from warmgate.alignment.template import ChatTemplate
 from warmgate.errors import TemplateError
+from warmgate.foreign import mappings
 
 Message = Mapping[str, Any]
 
@@ -128,7 +129,7 @@ def _shape(message: Message) -> tuple[object, ...]:
 def _thinks(message: Message) -> bool:
     content = message.get("content")
     if isinstance(content, list):
-        return any(isinstance(p, Mapping) and p.get("type") in ("thinking", "reasoning") for p in content)
+        return any(part.get("type") in ("thinking", "reasoning") for part in mappings(message.get("content")))
     return bool(message.get("reasoning_content") or message.get("reasoning")) or (isinstance(content, str) and "</think>" in content)
 
 

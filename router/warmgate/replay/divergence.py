@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warmgate.alignment.template import flat_content
+from warmgate.foreign import items, mapping, text
 from warmgate.prefix.blocks import common_prefix
 from warmgate.replay.trace import Message, TextPrompt
 
@@ -91,9 +92,7 @@ def _tools(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -
 
 
 def _tool_name(tool: Mapping[str, Any]) -> str:
-    function = tool.get("function")
-    name = function.get("name") if isinstance(function, Mapping) else tool.get("name")
-    return name if isinstance(name, str) else "?"
+    return text(mapping(tool.get("function")).get("name")) or text(tool.get("name")) or "?"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -127,11 +126,9 @@ def _thinking(a: Message, b: Message) -> bool:
     one, two = _text(a.get("content")), _text(b.get("content"))
     if "</think>" in one and "</think>" not in two:
         return one.split("</think>")[-1].strip() == two.strip()
-    parts_a, parts_b = a.get("content"), b.get("content")
-    if isinstance(parts_a, list) and isinstance(parts_b, list):
-        kept: list[Any] = [p for p in parts_a if not (isinstance(p, Mapping) and p.get("type") in ("thinking", "reasoning"))]
-        return len(kept) < len(parts_a) and kept == parts_b
-    return False
+    parts = list(items(a.get("content")))
+    kept = [part for part in parts if mapping(part).get("type") not in ("thinking", "reasoning")]
+    return len(kept) < len(parts) and kept == list(items(b.get("content")))
 
 
 def _text(value: Any) -> str:
@@ -139,7 +136,7 @@ def _text(value: Any) -> str:
 
 
 def _short(value: Any, limit: int = SPAN) -> str:
-    text = json.dumps(dict(value) if isinstance(value, Mapping) else value, ensure_ascii=False, default=str)
+    text = json.dumps(dict(mapping(value)) if isinstance(value, Mapping) else value, ensure_ascii=False, default=str)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

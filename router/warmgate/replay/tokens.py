@@ -29,9 +29,9 @@ BYTES_PER_TOKEN = 4.0
 class ExactTokens:
     """Token ids of a ``tokenizer.json``, each message tokenised once.
 
-    Added tokens (control markup) always split text before a tokenizer looks at it (``tokenizers``' ``AddedVocabulary``), so text is cut there
-    and each piece is tokenised and remembered on its own. The first prompts are also tokenised whole; should a
-    tokenizer behave otherwise, every prompt is tokenised whole from then on.
+    Added tokens (control markup) always split text before a tokenizer looks at it (``AddedVocabulary`` of ``tokenizers``), so text is
+    cut there and each piece is tokenised and remembered on its own. The first prompts are also tokenised whole; should a tokenizer
+    behave otherwise, every prompt is tokenised whole from then on.
 
     Args:
         path: The ``tokenizer.json``.
@@ -51,7 +51,8 @@ class ExactTokens:
             from tokenizers import AddedToken
 
             missing = [m for m in CHATML_MARKERS if self._tokenizer.token_to_id(m) is None]
-            self._tokenizer.add_special_tokens([AddedToken(m, special=True, normalized=False) for m in missing])
+            added: list[str | AddedToken] = [AddedToken(m, special=True, normalized=False) for m in missing]
+            self._tokenizer.add_special_tokens(added)  # pyright: ignore[reportUnknownMemberType] -- its stub says list, of nothing
         self._split = _splitter(self._tokenizer)
         self._checks = 3
         self._cache: OrderedDict[str, bytes] = OrderedDict()
