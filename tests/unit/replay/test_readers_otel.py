@@ -127,3 +127,18 @@ def test_parents_in_a_circle_end():
         {**one, "span_id": "c", "parent_id": "c"},
     ]
     assert len(read(READER, spans, lines=True).calls) == 2
+
+
+def test_a_client_and_an_engine_without_a_common_trace_are_one_call():
+    """Without context propagation the engine's span stands alone: the request would count twice."""
+    client = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "chatcmpl-1", "gen_ai.usage.input_tokens": 9, "gen_ai.prompt": "hi"}
+    engine = {"gen_ai.request.id": "chatcmpl-1", "gen_ai.usage.prompt_tokens": 9}
+    times = {"start_time": "2026-03-01T10:00:00Z", "end_time": "2026-03-01T10:00:02Z"}
+    spans = [
+        {"name": "chat", "trace_id": "a", "span_id": "1", "attributes": client, **times},
+        {"name": "llm_request", "trace_id": "b", "span_id": "2", "attributes": engine, **times},
+    ]
+    found = read(READER, spans, lines=True)
+    assert found.counts == [(9, None, None)]
+    later = {"start_time": "2026-03-01T10:00:05Z", "end_time": "2026-03-01T10:00:06Z"}
+    assert len(read(READER, [spans[0], {**spans[1], **later}], lines=True).calls) == 2  # a fake model's ids are all alike

@@ -92,7 +92,7 @@ def _conversation(attributes: dict[str, Any], events: Sequence[dict[str, Any]]) 
             return found
     if found := prompt(_indexed(a, "llm.input_messages")):
         return found
-    for value in (a.get("gen_ai.prompt"), _indexed(a, "gen_ai.prompt"), _from_events(events), a.get("ai.prompt")):
+    for value in (a.get("gen_ai.prompt"), _indexed(a, "gen_ai.prompt"), _from_events([*events, *_written(a)]), a.get("ai.prompt")):
         if value and (found := prompt(value)):
             return found
     request = parsed(a.get("gcp.vertex.agent.llm_request"))  # Google's ADK
@@ -106,12 +106,21 @@ def _conversation(attributes: dict[str, Any], events: Sequence[dict[str, Any]]) 
     return prompt(plain) if plain else None
 
 
+def _written(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Events that Pydantic AI wrote into one attribute."""
+    return [{"name": one.get("event.name"), "attributes": one} for one in mappings(parsed(attributes.get("events")))]
+
+
+def _event(event: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A span event's name and body, which exporters keep in different places."""
+    body = mapping(event.get("attributes"))
+    return text(event.get("name")) or "", mapping(parsed(body.get("event_body"))) or mapping(parsed(event.get("body"))) or body
+
+
 def _from_events(events: Sequence[dict[str, Any]]) -> list[Any]:
     """Messages written as span events, as the conventions had it up to version 1.36."""
     found: list[Any] = []
-    for event in events:
-        name, body = text(event.get("name")) or "", mapping(event.get("attributes"))
-        body = mapping(parsed(body.get("event_body"))) or mapping(parsed(event.get("body"))) or body
+    for name, body in map(_event, events):
         match = re.fullmatch(r"gen_ai\.(system|user|assistant|tool)\.message", name)
         if match:
             known = {k: parsed(v) if k == "tool_calls" else v for k, v in body.items()}
@@ -148,12 +157,10 @@ def answered(attributes: dict[str, Any], events: Sequence[dict[str, Any]] = ()) 
         a.get("gen_ai.completion"),
         _indexed(a, "gen_ai.completion"),
     ]
-    for event in events:
-        body = mapping(event.get("attributes"))
-        body = mapping(parsed(body.get("event_body"))) or mapping(parsed(event.get("body"))) or body
-        if event.get("name") == "gen_ai.choice":
+    for name, body in map(_event, [*events, *_written(a)]):
+        if name == "gen_ai.choice":
             values.append(parsed(body.get("message")) or body)
-        elif event.get("name") in ("gen_ai.content.completion", "gen_ai.client.inference.operation.details"):
+        elif name in ("gen_ai.content.completion", "gen_ai.client.inference.operation.details"):
             values.append(body.get("gen_ai.output.messages") or body.get("gen_ai.completion"))
     for value in values:
         if value and (found := answer(value)):
@@ -172,8 +179,8 @@ def model(attributes: dict[str, Any]) -> str:
 
 
 def response_id(attributes: dict[str, Any]) -> str | None:
-    """The provider's id of the answer."""
-    return first_text(attributes.get("gen_ai.response.id"), attributes.get("ai.response.id"))
+    """The provider's id of the answer. vLLM's spans have it as the request's id (``chatcmpl-…``)."""
+    return first_text(*(attributes.get(name) for name in ("gen_ai.response.id", "ai.response.id", "gen_ai.request.id")))
 
 
 def agent(attributes: dict[str, Any], name: str | None = None) -> str | None:

@@ -17,7 +17,7 @@ from warmgate.replay.readers._messages import with_system
 from warmgate.replay.readers._usage import filled
 from warmgate.replay.trace import Call, TextPrompt
 
-MAX_DEPTH = 512
+MAX_DEPTH = 128
 """Spans around a span that are looked at. Real trees are some dozen deep; the cap keeps hostile ones from costing their square."""
 
 
@@ -184,18 +184,25 @@ def _add_system(one: Found, forest: Forest) -> None:
 
 
 def _once(ordered: list[Found]) -> list[Found]:
-    """Without spans beside each other that record one and the same answer (a framework's and an SDK's, unlinked)."""
-    seen: dict[tuple[str, str], Found] = {}
+    """Without spans beside each other that record one and the same answer (a framework's and an SDK's or engine's, unlinked)."""
+    seen: dict[str, Found] = {}
     kept: list[Found] = []
     for one in ordered:
-        if one.response_id is None:
-            kept.append(one)
-        elif (first := seen.get((one.call.session, one.response_id))) is None:
-            seen[one.call.session, one.response_id] = one
-            kept.append(one)
-        else:
+        first = seen.get(one.response_id) if one.response_id is not None else None
+        if first is not None and _at_once(first.call, one.call):
             _lend(one, first)
+            continue
+        if one.response_id is not None:
+            seen[one.response_id] = one
+        kept.append(one)
     return kept
+
+
+def _at_once(first: Call, second: Call) -> bool:
+    """Whether two records with one response id can be of one call: fake models give every answer the same id."""
+    if first.ended is not None and second.started is not None and second.started > first.ended:
+        return False
+    return len({c.usage.prompt_tokens for c in (first, second)} - {None}) < 2
 
 
 def _continue(ordered: list[Found], source: Source) -> None:

@@ -34,6 +34,7 @@ from warmgate.replay.readers._usage import attribute_usage
 from warmgate.replay.trace import Call, TextPrompt
 
 _SESSION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id", "traceloop.association.properties.session_id")
+_SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
 
 DECISION = re.compile(r"decision-.*-[0-9]+")
 """Request ids that vLLM 0.32 gives the reads of one ``/v1/systemone`` call (``entrypoints/generate/structured_decisions``)."""
@@ -95,8 +96,13 @@ class OTelReader:
 
 
 def _is_otlp(one: dict[str, Any]) -> bool:
-    listed = one.get("resourceSpans", one.get("resource_spans"))
-    return isinstance(listed, list) and bool(mappings(listed))
+    return bool(_resources(one))
+
+
+def _resources(one: dict[str, Any]) -> list[dict[str, Any]]:
+    """OTLP's outermost list, under the names of its JSON, of protobuf's and of Grafana Tempo."""
+    listed = mappings(next((one[name] for name in ("resourceSpans", "resource_spans", "batches") if name in one), None))
+    return [resource for resource in listed if any(name in resource for name in _SCOPES)]
 
 
 def _is_span(one: dict[str, Any]) -> bool:
@@ -130,9 +136,8 @@ def _spans(source: Source) -> Iterator[_Span]:
 
 
 def _otlp(line: int, body: dict[str, Any]) -> Iterator[_Span]:
-    for resource in mappings(body.get("resourceSpans", body.get("resource_spans"))):
-        scopes = next((resource[k] for k in ("scopeSpans", "scope_spans", "instrumentationLibrarySpans") if k in resource), None)
-        for scope in mappings(scopes):
+    for resource in _resources(body):
+        for scope in mappings(next(resource[name] for name in _SCOPES if name in resource)):
             for one in mappings(scope.get("spans")):
                 yield _plain(line, one, attributes.flat(_attributes(one.get("attributes"))))
 
