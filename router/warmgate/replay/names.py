@@ -42,16 +42,16 @@ def expand(names: Sequence[str]) -> list[str]:
 def _files(name: str) -> Iterator[str]:
     if name == STDIN:
         yield name
-    elif _is_directory(name):
+    elif name and _is_directory(name):
         yield from _walk(name)
-    elif _exists(name):
+    elif name and _exists(name):
         yield name
     elif glob.has_magic(name):
         yield from _matching(name)
 
 
 def _nothing(name: str) -> str:
-    if _is_directory(name):
+    if name and _is_directory(name):
         return f"holds no trace: no file in it ends in {', '.join(SUFFIXES)}"
     return "matches no file" if glob.has_magic(name) else "no such file or directory"
 

@@ -75,8 +75,9 @@ def _explained(data: bytes, fault: msgspec.DecodeError) -> NotJson:
         return NotJson("it holds NUL bytes", data.index(b"\0"))
     if "UTF-8" in said:
         return NotJson("it is not valid UTF-8", offset)
-    if "truncated" in said:
-        return NotJson("its JSON ends in the middle", len(data))
+    size = len(data.rstrip())
+    if "truncated" in said or (offset is not None and offset >= size):
+        return NotJson("its JSON ends in the middle", size)
     if "out of range" in said:
         return NotJson("a number in it is out of range", offset)
     return NotJson(f"it is not valid JSON ({said.removeprefix('JSON is malformed: ')})", offset)

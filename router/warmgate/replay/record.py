@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from stat import S_ISREG
 from threading import Lock
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -27,6 +28,9 @@ SCHEMA = "warmgate.trace/1"
 
 BUFFER = 64 << 10
 """Bytes held back before they are written; :meth:`TraceWriter.flush` writes them at once."""
+
+WHOLE_EVERY = 64
+"""Every so many records of a session name all their blocks, so that a broken line costs a few records and not the rest of the session."""
 
 HELD_SESSIONS = 4096
 """Sessions whose latest hashes are remembered, so that a record names only its new blocks. Others write all of theirs."""
@@ -189,14 +193,14 @@ class TraceWriter:
         Only the low 64 bits of a hash are written, as vLLM announces them. The other arguments are :class:`Record`'s.
 
         Raises:
-            OutputError: It cannot be written. The record is lost, the file stays good.
+            OutputError: It cannot be written. What was not yet written is lost, the file stays good.
         """
         with self._lock:
             self._ready()
             ident = self._hashed(session)
             words = array("Q", [value & 0xFFFFFFFFFFFFFFFF for value in hashes])
             index, before = self._latest.pop(ident, (-1, array("Q")))
-            shared = common_prefix(before, words)
+            shared = common_prefix(before, words) if (index + 1) % WHOLE_EVERY else 0
             record = Record(
                 session=ident,
                 index=index + 1,
@@ -277,14 +281,18 @@ class TraceWriter:
         self._fd = -1
 
     def _open(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             fd = os.open(self._path, flags, 0o600)
         except OSError as fault:
             raise OutputError(f"cannot be written ({fault.strerror})", where=str(self._path)) from fault
         try:
-            os.fchmod(fd, 0o600)
+            status = os.fstat(fd)
+            if not S_ISREG(status.st_mode):  # changing the mode of a device would hurt others
+                os.close(fd)
+                raise OutputError("is no regular file", where=str(self._path))
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(fd, 0o600)
             size = os.fstat(fd).st_size
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
         except BlockingIOError as fault:

@@ -144,7 +144,7 @@ def _open_stdin() -> BinaryIO:
 def _decompressed(raw: BinaryIO, stack: ExitStack) -> BinaryIO:
     magic = raw.read(2)
     raw.seek(0)
-    return cast("BinaryIO", stack.enter_context(gzip.GzipFile(fileobj=raw))) if magic == b"\x1f\x8b" else raw
+    return cast("BinaryIO", stack.enter_context(gzip.GzipFile(fileobj=raw, mode="rb"))) if magic == b"\x1f\x8b" else raw
 
 
 def _unreadable(where: str, fault: Exception) -> TraceError:
@@ -173,8 +173,8 @@ def _lines(stream: BinaryIO, where: str | None = None) -> Iterator[tuple[int, by
                 if where is not None and size > MAX_DOCUMENT:
                     raise TraceError(f"is longer than {MAX_DOCUMENT >> 20} MiB, line or document", where=f"{where}:{number}")
             yield number, None
-        elif not line.isspace():
-            yield number, line.removeprefix(_BOM)
+        elif (line := line.removeprefix(_BOM)) and not line.isspace():
+            yield number, line
 
 
 def _head(stream: BinaryIO, where: str) -> Head:

@@ -114,8 +114,8 @@ class Conversations:
         if not self.inferred:
             return []
         return [
-            f"{self.inferred:,} sessions are inferred, the trace does not name them: a call that goes on from an earlier call's messages "
-            "counts as the same one"
+            f"sessions inferred, since the trace does not name them: {self.inferred:,}; a call that goes on from an earlier call's "
+            "messages counts as the same one"
         ]
 
 

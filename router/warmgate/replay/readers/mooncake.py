@@ -54,8 +54,8 @@ class _Mooncake:
             )
         if sessions.inferred:
             source.notes.append(
-                f"the trace names no sessions: a call that goes on from an earlier call's whole prompt (at least {MIN_SHARED} blocks) "
-                f"counts as the same one, {sessions.inferred:,} sessions in all"
+                f"sessions inferred, since the trace does not name them: {sessions.inferred:,}; a call that goes on from an earlier "
+                f"call's whole prompt (at least {MIN_SHARED} blocks) counts as the same one"
             )
 
 

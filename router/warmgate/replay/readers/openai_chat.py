@@ -130,9 +130,9 @@ class _Log:
         """What the user should know about the calls read."""
         notes = self._conversations.note()
         if self._answered_inside:
-            notes.append(f"{self._answered_inside:,} records end with an assistant message and no response: it counts as the answer")
+            notes.append(f"records that end with an assistant message and have no response: {self._answered_inside:,}; it is the answer")
         if self._unseen:
-            notes.append(f"{self._unseen:,} calls go on from messages the provider holds and the trace does not: known by usage alone")
+            notes.append(f"calls that go on from messages the provider holds and the trace does not: {self._unseen:,}, by usage alone")
         return notes
 
 
