@@ -145,7 +145,7 @@ def _request(row: dict[str, Any]) -> dict[str, Any] | None:
         given = body.get("input")
         if any("role" in item or "type" in item for item in mappings(given)):
             return body
-        if isinstance(given, str) and ("instructions" in body or "output" in row or "output" in mapping(row.get("response"))):
+        if isinstance(given, str) and ("instructions" in body or _response(row).get("object") == "response"):
             return body
     return None
 

@@ -47,7 +47,7 @@ class _WarmgateTrace:
             if call is not None:
                 yield call
         if file.pending:
-            source.notes.append(f"{len(file.pending):,} sessions end with gate reads that no call followed; they are left out")
+            source.notes.append(f"sessions that end with gate reads no call followed: {len(file.pending):,}; these reads are left out")
 
 
 class _File:
