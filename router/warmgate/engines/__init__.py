@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from warmgate.engines.deadline import Deadline
     from warmgate.engines.decisions import Decisions
     from warmgate.engines.http import Http
-    from warmgate.engines.portal import Portal, portal
+    from warmgate.engines.portal import Portal, get_portal
     from warmgate.engines.prefix_read import PrefixRead
     from warmgate.engines.retry import RetryPolicy
     from warmgate.engines.round_trip import RoundTrip
@@ -45,7 +45,7 @@ _HOME = {
     "RoundTrip": "round_trip",
     "Step": "chain",
     "SystemOne": "systemone",
-    "portal": "portal",
+    "get_portal": "portal",
 }
 __all__ = [
     "AgentPrompt",
@@ -63,7 +63,7 @@ __all__ = [
     "RoundTrip",
     "Step",
     "SystemOne",
-    "portal",
+    "get_portal",
 ]
 
 

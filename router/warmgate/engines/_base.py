@@ -164,9 +164,9 @@ class BaseEngine(ABC):
 
     def ask_sync(self, request: AskRequest, *, deadline: Deadline) -> Answers:
         """:meth:`ask` for code that cannot await; see :mod:`warmgate.engines.portal`."""
-        from warmgate.engines.portal import portal
+        from warmgate.engines.portal import get_portal
 
-        return portal().run(self.ask(request, deadline=deadline))
+        return get_portal().run(self.ask(request, deadline=deadline))
 
     async def __aenter__(self) -> Self:
         return self

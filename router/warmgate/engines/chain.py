@@ -172,9 +172,9 @@ class Chain:
 
     def ask_sync(self, request: AskRequest, *, deadline: Deadline) -> ChainResult:
         """:meth:`ask` for code that cannot await; see :mod:`warmgate.engines.portal`."""
-        from warmgate.engines.portal import portal
+        from warmgate.engines.portal import get_portal
 
-        return portal().run(self.ask(request, deadline=deadline))
+        return get_portal().run(self.ask(request, deadline=deadline))
 
     async def aclose(self) -> None:
         """Close the engines' connections of this event loop."""

@@ -36,6 +36,7 @@ class Dialect:
         name_chars: Longest option or level name.
         model_required: A request without a model is refused by the server.
         question_text_required: Every question needs instructions.
+        noul_text_required: A noul needs instructions or criteria.
         null_state: A state of null is taken.
         scalar_state: Numbers and booleans are taken as state.
         fields: Optional request fields it honours; the others would be ignored or refused.
@@ -49,6 +50,7 @@ class Dialect:
     name_chars: int = 256
     model_required: bool = False
     question_text_required: bool = False
+    noul_text_required: bool = False
     null_state: bool = True
     scalar_state: bool = True
     fields: frozenset[str] = ALL_FIELDS
@@ -82,17 +84,12 @@ class Dialect:
             raise self._refusal("must not be null", field="state", mend="give text or JSON")
         if not self.scalar_state and isinstance(state, bool | int | float):
             raise self._refusal("must be text, an object or an array", field="state")
-        thinking = request.chat_template_kwargs is not None and request.chat_template_kwargs.get("enable_thinking")
-        if thinking and "chat_template_kwargs" in self.fields and self.path != "/v1/chat/completions":
-            raise self._refusal(
-                "a read is the reply's first token, so thinking must be off", field="chat_template_kwargs", mend="enable_thinking: false"
-            )
 
     def _check_question(self, id_: str, question: Question) -> None:
         if self.question_text_required and not question.instructions.strip():
             raise self._refusal("needs a text", question=id_, field="instructions")
         if isinstance(question, Noul):
-            if not self.null_state and not question.instructions.strip() and question.criteria is None:
+            if self.noul_text_required and not question.instructions.strip() and question.criteria is None:
                 raise self._refusal("needs a text or criteria", question=id_, field="instructions")
             return
         what, (fewest, most) = ("options", self.options) if isinstance(question, Choice) else ("levels", self.levels)
@@ -122,7 +119,14 @@ _SYSTEMONE = (
         name="typesafe", options=(1, 255), levels=(2, 10), model_required=True, null_state=False, scalar_state=False, fields=frozenset()
     ),
     # Options beyond 26 get two-letter labels, as far as the tokenizer has them.
-    Dialect(name="sglang", model_required=True, null_state=False, scalar_state=False, fields=frozenset({"chat_template_kwargs"})),
+    Dialect(
+        name="sglang",
+        model_required=True,
+        noul_text_required=True,
+        null_state=False,
+        scalar_state=False,
+        fields=frozenset({"chat_template_kwargs"}),
+    ),
     # The cap on options is the model's own (52 to 255): the server says.
     Dialect(name="llamacpp", question_text_required=True, null_state=False, fields=frozenset()),
 )

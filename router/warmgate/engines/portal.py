@@ -87,6 +87,6 @@ _portal = Portal()
 atexit.register(_portal.close)
 
 
-def portal() -> Portal:
+def get_portal() -> Portal:
     """The process's portal."""
     return _portal

@@ -1,0 +1,190 @@
+"""``warmgate decide``: JSON on stdout, one line on stderr, and exit codes a script can rely on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from tests.unit.engines.support import WORKER, vllm_reply
+from warmgate.cli.app import run
+
+QUESTIONS = {
+    "route": {"type": "choice", "instructions": "Which tools?", "criteria": {"fs": "files", "web": None}},
+    "shell": {"type": "yes_no", "instructions": "Is a shell needed?"},
+    "risk": {"type": "score", "instructions": "How risky?", "criteria": ["none", "some", "high"]},
+}
+URL = f"{WORKER}/v1/systemone"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    (tmp_path / "questions.json").write_text(json.dumps(QUESTIONS))
+    (tmp_path / "state.txt").write_text("The user asked to list files.")
+    return [
+        "decide",
+        "--worker",
+        WORKER,
+        "--model",
+        "m",
+        "--questions",
+        str(tmp_path / "questions.json"),
+        "--state",
+        str(tmp_path / "state.txt"),
+    ]
+
+
+@respx.mock
+def test_a_decision_is_printed_as_json_and_exits_0(files: list[str], capsys: pytest.CaptureFixture[str]):
+    route = respx.post(URL).respond(json=vllm_reply())
+    assert run([*files, "--request-id", "t-1"]) == 0
+    out, err = capsys.readouterr()
+    decision = json.loads(out)
+    assert decision["schema"] == "warmgate.decide/1"
+    assert decision["outcome"] == "answered"
+    assert list(decision["answers"]) == ["route", "shell", "risk"]
+    first = decision["answers"]["route"]
+    assert (first["value"], first["probabilities"], first["uncalibrated"]) == ("web", {"fs": 0.25, "web": 0.75}, False)
+    assert first["source"]["engine"] == "systemone"
+    assert (decision["unanswered"], err) == ({}, "")
+    sent = route.calls.last.request
+    assert json.loads(sent.content)["state"] == "The user asked to list files."
+    assert sent.headers["x-request-id"] == "t-1"
+
+
+@respx.mock
+def test_no_answer_exits_3_with_the_reason_in_one_line_and_json_all_the_same(files: list[str], capsys: pytest.CaptureFixture[str]):
+    respx.post(URL).respond(501, json={"error": {"message": "The model does not support the structured decision API"}})
+    assert run(files) == 3
+    out, err = capsys.readouterr()
+    decision = json.loads(out)
+    assert decision["outcome"] == "no_answer"
+    assert list(decision["unanswered"]) == ["route", "shell", "risk"]
+    assert decision["steps"][0]["code"] == "WG314"
+    assert err.count("\n") == 1
+    assert err.startswith("warmgate: no answer to route, shell, risk: systemone: 501")
+    assert "prefix_read" in err
+
+
+@respx.mock
+def test_several_engines_are_tried_in_the_order_given(files: list[str], capsys: pytest.CaptureFixture[str]):
+    respx.post(URL).respond(501, json={"error": {"message": "no"}})
+    respx.post(f"{WORKER}/tokenize").respond(404, json={"detail": "Not Found"})
+    assert run([*files, "--engine", "systemone", "--engine", "prefix_read"]) == 3
+    decision = json.loads(capsys.readouterr().out)
+    assert [step["engine"] for step in decision["steps"]] == ["systemone", "prefix_read"]
+
+
+@respx.mock
+def test_the_api_key_comes_from_the_environment_by_name(
+    files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """A key on the command line would stand in the process list and the shell's history."""
+    route = respx.post(URL).respond(json=vllm_reply())
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    assert run([*files, "--api-key-env", "MY_KEY"]) == 0
+    assert route.calls.last.request.headers["authorization"] == "Bearer sk-secret"
+    assert "sk-secret" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "state"),
+    [
+        ('{"a": [1]}', "auto", {"a": [1]}),
+        ("[1, 2]", "auto", [1, 2]),
+        ('{"a": [1]}', "text", '{"a": [1]}'),
+        ("{not json", "auto", "{not json"),
+        ("3", "auto", "3"),
+        ("3", "json", 3),
+        ("", "auto", ""),
+    ],
+)
+@respx.mock
+def test_a_state_is_text_or_json(text: str, kind: str, state: Any, files: list[str], tmp_path: Path):
+    route = respx.post(URL).respond(json=vllm_reply())
+    (tmp_path / "state.txt").write_text(text)
+    assert run([*files, "--state-as", kind]) == 0
+    assert json.loads(route.calls.last.request.content)["state"] == state
+
+
+@respx.mock
+def test_the_json_can_go_to_a_file(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    respx.post(URL).respond(json=vllm_reply())
+    assert run([*files, "--json", str(tmp_path / "out.json")]) == 0
+    assert capsys.readouterr().out == ""
+    assert json.loads((tmp_path / "out.json").read_text())["outcome"] == "answered"
+
+
+@respx.mock
+def test_all_that_the_dialect_takes_is_passed_on(files: list[str], tmp_path: Path):
+    def answer(sent: httpx.Request) -> httpx.Response:
+        body = json.loads(sent.content)
+        assert (body["instructions"], body["cache_salt"]) == ("Be brief.", "s")
+        assert body["chat_template_kwargs"] == {"enable_thinking": False}
+        reply = vllm_reply()
+        reply["answers"]["route~reversed"] = reply["answers"]["route"]
+        return httpx.Response(200, json=reply)
+
+    respx.post(URL).mock(side_effect=answer)
+    (tmp_path / "i.txt").write_text("Be brief.")
+    options = ["--instructions", str(tmp_path / "i.txt"), "--cache-salt", "s", "--check-order"]
+    assert run([*files, *options, "--chat-template-kwargs", '{"enable_thinking": false}', "--dialect", "vllm-0.33"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["--questions", "/nonexistent"], "cannot be read"),
+        (["--state", "/nonexistent"], "cannot be read"),
+        (["--instructions", "/nonexistent"], "cannot be read"),
+        (["--state", "\0"], "cannot be read"),
+        (["--state-as", "json"], "is not JSON"),
+        (["--worker", "ftp://h"], "not a worker's URL"),
+        (["--dialect", "typesafe", "--cache-salt", "s"], "would ignore it"),
+        (["--dialect", "openai"], "has no dialect openai"),
+        (["--engine", "guess"], "guess"),
+        (["--deadline-ms", "0"], "deadline-ms"),
+        (["--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE is not set"),
+        (["--chat-template-kwargs", "[1]"], "is not a JSON object"),
+        (["--request-id", "a b"], "request id"),
+        (["--json", "/nonexistent/x"], "cannot be written"),
+    ],
+)
+@respx.mock
+def test_bad_input_exits_2_with_one_line(changes: list[str], words: str, files: list[str], capsys: pytest.CaptureFixture[str]):
+    respx.post(URL).respond(json=vllm_reply())
+    assert run([*files, *changes]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert words in err
+
+
+def test_questions_that_cannot_be_asked_exit_2_and_name_question_field_limit_and_dialect(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    many = {"q": {"type": "choice", "criteria": {f"o{n}": None for n in range(27)}}}
+    (tmp_path / "questions.json").write_text(json.dumps(many))
+    assert run(files) == 2
+    assert "question 'q', criteria: 27 options, at most 26 (dialect vllm)" in capsys.readouterr().err
+
+
+def test_a_state_that_is_not_utf8_exits_2(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "state.txt").write_bytes(b"\xff\xfe")
+    assert run(files) == 2
+    assert "not UTF-8" in capsys.readouterr().err
+
+
+@respx.mock
+def test_the_state_may_come_on_standard_input(files: list[str], monkeypatch: pytest.MonkeyPatch):
+    import io
+    import sys
+
+    route = respx.post(URL).respond(json=vllm_reply())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from a pipe")))
+    assert run([*files, "--state", "-"]) == 0
+    assert json.loads(route.calls.last.request.content)["state"] == "from a pipe"
