@@ -28,11 +28,12 @@ def say(line: str) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command. Returns the exit code; faults become one line on stderr, never a traceback."""
-    from warmgate.cli import decide, doctor, replay
+    from warmgate.cli import decide, doctor, replay, standin
 
     app.add_command(replay.command)
     app.add_command(decide.command)
     app.add_command(doctor.command)
+    app.add_command(standin.command)
     try:
         code = app.main(args=list(arguments), prog_name="warmgate", standalone_mode=False)
         sys.stdout.flush()

@@ -1,0 +1,118 @@
+"""Names of cache blocks, as vLLM 0.32 computes them (``vllm/v1/core/kv_cache_utils.py``, ``vllm/utils/hashing.py``).
+
+A block's name is ``H((parent's name, token ids, extra keys or None))``; the first block's parent is ``H("vllm-none-hash")`` unless
+``PYTHONHASHSEED`` is set where the engine runs. So two servers that hold the same text under the same adapter and salt name it alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias, cast
+
+Algorithm: TypeAlias = Literal["sha256", "sha256_cbor"]
+ExtraKeys: TypeAlias = tuple[tuple[Any, ...], ...] | None
+
+DEFAULT_SEED = "vllm-none-hash"
+
+
+def sha256(value: object) -> bytes:
+    """SHA-256 of the value's pickle: vLLM's default."""
+    return hashlib.sha256(pickle.dumps(value, protocol=5)).digest()
+
+
+def sha256_cbor(value: object) -> bytes:
+    """SHA-256 of the value's canonical CBOR, for readers in other languages."""
+    return hashlib.sha256(cbor(value)).digest()
+
+
+ALGORITHMS: dict[str, Callable[[object], bytes]] = {"sha256": sha256, "sha256_cbor": sha256_cbor}
+
+
+class BlockNames:
+    """Names the full blocks of prompts, remembering chains it has walked.
+
+    Args:
+        block_size: Tokens per block.
+        algorithm: ``sha256`` (vLLM's default) or ``sha256_cbor``.
+        seed: What the first block's parent is made of.
+    """
+
+    REMEMBERED = 1 << 17
+    """Blocks whose names are remembered before the memory starts anew (about 30 MB)."""
+
+    def __init__(self, block_size: int, algorithm: Algorithm = "sha256", seed: str = DEFAULT_SEED) -> None:
+        self.block_size = block_size
+        self._hash = ALGORITHMS[algorithm]
+        self._root = self._hash(seed)
+        self._known: dict[tuple[bytes, tuple[int, ...], ExtraKeys], bytes] = {}
+
+    def __call__(self, ids: Sequence[int], extra: Callable[[int], ExtraKeys] | None = None, *, known: Sequence[bytes] = ()) -> list[bytes]:
+        """Names of all full blocks of ``ids``, from the front.
+
+        Args:
+            ids: Token ids.
+            extra: Extra keys of a block by its number; ``None`` for none.
+            known: Names of leading blocks computed before.
+        """
+        size, memory, digest = self.block_size, self._known, self._hash
+        names = list(known)
+        parent = names[-1] if names else self._root
+        for block in range(len(names), len(ids) // size):
+            content = (parent, tuple(ids[block * size : (block + 1) * size]), extra(block) if extra is not None else None)
+            name = memory.get(content)
+            if name is None:
+                name = digest(content)
+                if len(memory) >= self.REMEMBERED:
+                    memory.clear()
+                memory[content] = name
+            names.append(name)
+            parent = name
+        return names
+
+
+def wire_name(name: bytes) -> int:
+    """A block's name as KV events write it by default: the low 64 bits."""
+    return int.from_bytes(name[-8:], "big")
+
+
+def cbor(value: object) -> bytes:
+    """Canonical CBOR (RFC 8949, section 4.2.1) of what block names are made of: None, integers, text, bytes and sequences of them."""
+    out = bytearray()
+    _cbor(value, out)
+    return bytes(out)
+
+
+def _cbor(value: object, out: bytearray) -> None:
+    if value is None:
+        out.append(0xF6)
+    elif isinstance(value, bool):
+        out.append(0xF5 if value else 0xF4)
+    elif isinstance(value, int):
+        _head(0, value, out) if value >= 0 else _head(1, -1 - value, out)
+    elif isinstance(value, bytes):
+        _head(2, len(value), out)
+        out += value
+    elif isinstance(value, str):
+        data = value.encode()
+        _head(3, len(data), out)
+        out += data
+    elif isinstance(value, (tuple, list)):
+        items = cast("tuple[object, ...]", value)
+        _head(4, len(items), out)
+        for item in items:
+            _cbor(item, out)
+    else:
+        raise TypeError(f"block names hold no {type(value).__name__}")
+
+
+def _head(major: int, number: int, out: bytearray) -> None:
+    if number < 24:
+        out.append(major << 5 | number)
+        return
+    for extra, (code, width) in enumerate(((24, 1), (25, 2), (26, 4), (27, 8))):
+        if number < 1 << (8 * width) or extra == 3:
+            out.append(major << 5 | code)
+            out += number.to_bytes(width, "big")
+            return
