@@ -128,7 +128,7 @@ messages = st.one_of(
 growing = st.lists(st.lists(messages, min_size=1, max_size=3), min_size=1, max_size=7)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(growing, st.booleans(), st.booleans(), st.sampled_from(["keep", "edit", "retool"]))
 def test_growing_turn_by_turn_gives_what_rendering_whole_gives(script, system, tools, disturbance):
     """The incremental path would be fast and wrong: thinking stripped late, results grouped, histories edited must all show."""

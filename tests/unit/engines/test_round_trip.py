@@ -58,6 +58,7 @@ def test_a_mask_leaves_the_label_mass_unknown():
         ('{"q1":"', ("B", {}), '","q2":"yes"}'),
         ('{"q1":"', ("B", {"B": 0.0, "A": 0.0, "x": 1.0}), '","q2":"yes"}'),
         ('{"q1": "', ("B", {"B": 0.6, "A": 0.4}), '","q2":"yes"}'),  # the tokens spell another text
+        ('{"q1":"', ("B", {"B": 7.0, "A": 0.4}), '","q2":"yes"}'),  # logits
         (),
     ],
 )

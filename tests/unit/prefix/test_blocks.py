@@ -16,7 +16,7 @@ def ids(values):
     return array("I", values).tobytes()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["a", "b"]), tokens), max_size=14), st.integers(1, 5))
 def test_longest_shared_prefix_is_exact_to_the_token(sequences, size):
     """R and rounding would be off: L must be the longest prefix shared with any stored sequence of the namespace."""
@@ -33,7 +33,7 @@ def test_longest_shared_prefix_is_exact_to_the_token(sequences, size):
         stored.append((namespace, values))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(tokens, max_size=10), st.floats(0.05, 1.0), st.integers(1, 6))
 def test_scaled_text_shares_whole_blocks_only_when_its_bytes_agree(texts, ratio, size):
     """Without a tokenizer, two different prompts could count as one."""
@@ -78,7 +78,7 @@ def test_hashes_share_by_namespace():
     assert tree.store("a", [1, 2, 9], nodes[:2])[:2] == nodes[:2]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.lists(st.integers(0, 3), max_size=8)), max_size=14))
 def test_hashes_of_contents_alone_still_make_chains(sequences):
     """A converter that hashes blocks without what stands before them would be credited with reuse that no engine gives."""

@@ -75,7 +75,7 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(requests, st.integers(1, 12))
 def test_hits_and_evictions_are_those_of_vllms_block_pool(script, capacity):
     """A replay with --kv-tokens would name evictions that never happen, or miss those that do."""
