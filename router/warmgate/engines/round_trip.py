@@ -264,6 +264,8 @@ def probabilities_at(text: str, tokens: list[_Token], name: str, labels: tuple[s
 def _weigh(lead: str, listed: list[_Listed], labels: tuple[str, ...]) -> Seen | None:
     mass: dict[int, float] = {}
     others: list[float] = []
+    if any(entry.logprob > 1e-3 for entry in listed):  # logits, or nonsense
+        return None
     for entry in listed:
         p = math.exp(min(0.0, entry.logprob)) if entry.logprob > NO_MASS else 0.0
         index = _label(entry.token, lead, labels)
