@@ -48,3 +48,5 @@ bench: $(BENCH)/.installed ## benchmarks, printed as ratios of one run
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+include tests/engine/rig/engine.mk
