@@ -79,7 +79,7 @@ def meaning(replay: Replay) -> list[str]:
     per = [f"{_PEOPLE[s.name]} {_adds(s.tax_tokens / calls, unit=not index)}" for index, s in enumerate(gates)]
     alone = first.alone.computed_tokens
     sentences = [f"Per agent call, {', '.join(per)}; without a gate the agent computes {count(alone / calls)}."]
-    sentences += _compared(gates, alone)
+    sentences += _compared(gates, alone, calls)
     sentences += _routes(shown, calls)
     return sentences
 
@@ -91,7 +91,7 @@ def _adds(tokens: float, *, unit: bool) -> str:
     return f"{'adds' if tokens > 0 else 'saves'} {shown}" + (f" token{'s' * (shown != '1')}" if unit else "")
 
 
-def _compared(gates: list[Scenario], alone: int) -> list[str]:
+def _compared(gates: list[Scenario], alone: int, calls: int) -> list[str]:
     """Whether asking on the agent's own prompt pays, and how much it weighs."""
     aligned = next((s for s in gates if s.name == "aligned"), None)
     others = [s for s in gates if s.name != "aligned"]
@@ -105,7 +105,8 @@ def _compared(gates: list[Scenario], alone: int) -> list[str]:
             else:
                 sentences.append(f"The aligned gate's tax is {less}.")
         elif aligned.tax_tokens > best.tax_tokens:
-            sentences.append(f"On this trace alignment does not pay: {_PEOPLE[best.name]} costs less.")
+            less = count((aligned.tax_tokens - best.tax_tokens) / calls)
+            sentences.append(f"On this trace alignment does not pay: {_PEOPLE[best.name]} costs {less} a call less.")
     if any(s.gate == "sidecar" for s in gates):
         sentences.append("These are tokens of a small model on its own workers: compare the gates with each other, not with the agent.")
     if any(s.tax_tokens < 0 for s in gates):

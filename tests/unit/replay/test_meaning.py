@@ -53,7 +53,7 @@ def test_calls_without_a_prompt_do_not_dilute_the_tax():
         ({"aligned": 900, "json": 9_000, "separate": 18_000}, ["90.0 % less than the cheapest"], ["does not pay", "saves"]),
         (
             {"aligned": 9_000, "json": 900, "separate": 18_000},
-            ["alignment does not pay: a gate with JSON state costs less"],
+            ["alignment does not pay: a gate with JSON state costs 450 a call less"],
             ["less than the"],
         ),
         ({"aligned": 900, "json": 900, "separate": 900}, ["adds 50"], ["does not pay", "less than the"]),
