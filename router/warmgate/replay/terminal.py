@@ -28,8 +28,6 @@ class Whole:
         self.needed = indent + GAP * (len(table.columns) - 1)
         for column in table.columns:
             longest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
-            if column.no_wrap:
-                column.min_width = longest
             self.needed += longest if column.no_wrap else min(longest, TEXT)
         self._table = indented(table, indent)
 

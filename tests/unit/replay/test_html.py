@@ -215,12 +215,17 @@ def test_columns_add_up_to_the_prompt():
     )
 
 
-def test_more_survived_than_the_prompt_holds_draws_no_negative_column():
+def test_more_survived_or_lost_than_the_prompt_holds_draws_no_negative_column():
     """A provider's odd count would draw a column upside down."""
     found = results.usage_rows(1, 2)
     found[1].survived = (found[1].prompt_tokens or 0) + 5_000
     (chart,), _ = session_charts(results.replay_of(found))
     assert chart.columns[1].parts["survived"] == found[1].prompt_tokens
+    odd = results.rows(1, 2)
+    odd[1].lost = (odd[1].prompt_tokens or 0) + 5_000
+    (other,), _ = session_charts(results.replay_of(odd))
+    assert min(other.columns[1].parts.values()) >= 0
+    assert sum(other.columns[1].parts.values()) == odd[1].prompt_tokens
     assert "v--" not in "".join(chart.paths.values())
 
 

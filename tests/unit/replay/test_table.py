@@ -153,7 +153,7 @@ def test_many_traces_and_notes_are_counted_not_poured_out():
         found += some
         traces.append(results.trace_of(some, f"runs/{number:02}.jsonl", notes=["note " + "x" * number]))
     text = flat(shown(results.replay_of(found, traces=traces)))
-    assert f"{30 - TRACES} more" in text
+    assert f"{30 - TRACES} more {3 * (30 - TRACES)}" in text
     assert f"and {30 - REMARKS} more; --json has all of them" in text
 
 
