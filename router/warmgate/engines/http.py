@@ -1,9 +1,10 @@
 """One worker over HTTP: a pool of connections, bodies with a bound, every fault a typed error.
 
-- HTTP/1.1, kept alive, one pool per worker and event loop (connections belong to the loop that opened them).
+- HTTP/1.1, kept alive, one pool per worker and event loop (connections belong to the loop that opened them): httpx's transports
+  without its client, whose cookies, redirects and proxies are not wanted here (see :mod:`warmgate.engines.lanes`).
 - Request bodies are never compressed: vLLM answers 400 to those. Replies are asked for uncompressed: a small body cannot unfold to a
   huge one, and reading stops at :data:`MAX_BODY` bytes.
-- ``trust_env=False``: HTTP_PROXY, ALL_PROXY and ~/.netrc are not consulted. The state is a whole conversation and the worker is named
+- HTTP_PROXY, ALL_PROXY and ~/.netrc are not consulted. The state is a whole conversation and the worker is named
   by the caller; a variable of the surroundings must not send it elsewhere or add credentials.
 - Redirects are not followed, for the same reason.
 - The hard limit is :meth:`Deadline.enforce` around the whole exchange; httpx's own time-outs bound only the connect.
@@ -11,6 +12,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ import msgspec
 from warmgate import __version__
 from warmgate.engines.deadline import Deadline
 from warmgate.engines.envelopes import error_of
+from warmgate.engines.lanes import Lanes
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.retry import RetryPolicy, retrying
 from warmgate.errors import EngineError, MalformedAnswer, OptionError, Unreachable, one_line
@@ -32,6 +35,8 @@ MAX_BODY = 4 << 20
 
 CONNECT_S = 2.0
 """Longest wait for a connection: a host that drops packets should leave time for the next engine."""
+
+_TIMEOUTS = {"timeout": {"connect": CONNECT_S, "read": None, "write": None, "pool": None}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,19 @@ def bearer(api_key: str | None) -> dict[str, str]:
         return {}
     if not api_key or not api_key.isascii() or not api_key.isprintable() or api_key != api_key.strip():
         raise OptionError("the API key is empty or has characters that no header can carry", mend="check the variable it came from")
-    return {"Authorization": f"Bearer {api_key}"}
+    return {"authorization": f"Bearer {api_key}"}
+
+
+def checked(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Headers with their names in lower case.
+
+    Raises:
+        OptionError: A name or value that HTTP cannot carry.
+    """
+    for name, value in (headers or {}).items():
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or not (value.isascii() and value.isprintable()):
+            raise OptionError(f"the header {one_line(name, 40)!r} cannot be sent", mend="use printable ASCII")
+    return {name.lower(): value for name, value in (headers or {}).items()}
 
 
 class Http:
@@ -101,32 +118,22 @@ class Http:
         self.worker = base_url(worker)
         self.max_body = max_body
         self.policy = policy or RetryPolicy()
-        self._headers = {
-            "User-Agent": f"warmgate/{__version__}",
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/json",
-            **(headers or {}),
+        given = {
+            "host": urlsplit(self.worker).netloc,
+            "user-agent": f"warmgate/{__version__}",
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+            **checked(headers),
             **bearer(api_key),
         }
-        self._limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=60.0)
+        self._headers = list(given.items())
         self._tls = tls or default_tls(self.worker)
-        self._clients = PerLoop(self._client)
+        self._lanes = PerLoop(lambda: Lanes(self._tls, connections))
+        self._urls: dict[str, httpx.URL] = {}
 
     def __repr__(self) -> str:
         return f"Http({self.worker!r})"
-
-    def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            base_url=self.worker,
-            headers=self._headers,
-            http2=False,
-            verify=self._tls,
-            trust_env=False,
-            follow_redirects=False,
-            limits=self._limits,
-            timeout=httpx.Timeout(None, connect=CONNECT_S),
-        )
 
     async def exchange(self, method: str, path: str, body: bytes | None, *, deadline: Deadline, request_id: str) -> Reply:
         """One request and its whole reply, whatever the status; not sent again.
@@ -138,29 +145,38 @@ class Http:
         """
         try:
             async with deadline.enforce(self.worker):
-                client = self._clients.get()
-                request = client.build_request(method, path, content=body, headers={"X-Request-Id": request_id})
-                response = await client.send(request, stream=True)
+                headers = [*self._headers, ("X-Request-Id", request_id)]
+                request = httpx.Request(method, self._url(path), headers=headers, content=body, extensions=_TIMEOUTS)
+                response = await self._lanes.get().handle_async_request(request)
+                assert isinstance(response.stream, httpx.AsyncByteStream)
                 try:
-                    return Reply(response.status_code, response.headers, await self._read(response, request_id))
+                    body_read = await self._read(response.headers, response.stream, request_id)
                 finally:
-                    await response.aclose()
+                    await response.stream.aclose()
+                return Reply(response.status_code, response.headers, body_read)
         except httpx.HTTPError as fault:
             raise _fault(fault, self.worker, request_id) from fault
 
-    async def _read(self, response: httpx.Response, request_id: str) -> bytes:
+    def _url(self, path: str) -> httpx.URL:
+        """Parsed once: a URL takes longer to parse than a reply."""
+        url = self._urls.get(path)
+        if url is None:
+            url = self._urls[path] = httpx.URL(self.worker + path)
+        return url
+
+    async def _read(self, headers: httpx.Headers, stream: httpx.AsyncByteStream, request_id: str) -> bytes:
         """The body. One that is too long is not read on, and its connection is closed."""
-        announced = response.headers.get("content-length", "")
+        announced = headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > self.max_body:
             raise too_long(self.worker, request_id, self.max_body)
         chunks: list[bytes] = []
         size = 0
-        async for chunk in response.aiter_raw():
+        async for chunk in stream:
             size += len(chunk)
             if size > self.max_body:
                 raise too_long(self.worker, request_id, self.max_body)
             chunks.append(chunk)
-        return b"".join(chunks)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def post(self, path: str, body: bytes, *, deadline: Deadline, request_id: str) -> bytes:
         """The body of a 200, sent again while that makes sense.
@@ -179,9 +195,9 @@ class Http:
 
     async def aclose(self) -> None:
         """Close this loop's connections. Those of other loops close with them."""
-        client = self._clients.pop()
-        if client is not None:
-            await client.aclose()
+        lanes = self._lanes.pop()
+        if lanes is not None:
+            await lanes.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -16,7 +16,7 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI, OpenAIError
 from warmgate import __version__
 from warmgate.engines.deadline import Deadline
 from warmgate.engines.envelopes import error_of
-from warmgate.engines.http import CONNECT_S, MAX_BODY, base_url, bearer, default_tls, too_long
+from warmgate.engines.http import CONNECT_S, MAX_BODY, base_url, bearer, checked, default_tls, too_long
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.retry import RetryPolicy, retrying
 from warmgate.errors import EngineError, MalformedAnswer, Unreachable, one_line
@@ -94,7 +94,7 @@ class OpenAIHttp:
         self.worker = base_url(worker)
         self.policy = policy or RetryPolicy()
         self._key = api_key
-        self._headers = {"User-Agent": f"warmgate/{__version__}", "Accept-Encoding": "identity", **(headers or {})}
+        self._headers = {"user-agent": f"warmgate/{__version__}", "accept-encoding": "identity", **checked(headers)}
         self._limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=60.0)
         self._max_body = max_body
         self._tls = tls or default_tls(self.worker)

@@ -247,6 +247,12 @@ def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(key: str)
     assert not key.strip() or key not in str(caught.value)
 
 
+@pytest.mark.parametrize("headers", [{"a b": "x"}, {"x": "a\r\nY: z"}, {"": "x"}, {"x": "ключ"}])
+def test_headers_that_http_cannot_carry_are_refused(headers: dict[str, str]):
+    with pytest.raises(OptionError):
+        Http(WORKER, headers=headers)
+
+
 @respx.mock
 async def test_a_call_cancelled_from_outside_stays_a_cancellation():
     async def hang(_: httpx.Request) -> httpx.Response:
