@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from warmgate.cli.app import say
-from warmgate.cli.output import write_bytes
+from warmgate.output import write_bytes
 from warmgate.errors import InputError, OptionError
 
 if TYPE_CHECKING:

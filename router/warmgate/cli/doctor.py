@@ -7,7 +7,7 @@ import os
 
 import click
 
-from warmgate.cli.output import write_bytes
+from warmgate.output import write_bytes
 from warmgate.errors import OptionError
 
 

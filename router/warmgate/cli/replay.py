@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from warmgate.cli.app import say
-from warmgate.cli.output import write_bytes
+from warmgate.output import write_bytes
 
 
 @click.command("replay")

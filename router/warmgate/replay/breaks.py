@@ -16,14 +16,14 @@ class Break:
         row: The call.
         trace: Path of its trace.
         at: Where they part.
-        tokens: Tokens of the previous prompt given up and not given back by another sequence, to one block; None where counts lack.
+        tokens: Tokens of the previous prompt given up and not given back by another sequence.
         kind: What happened, in a few words, without the details.
     """
 
     row: CallRow
     trace: str
     at: DivergedAt
-    tokens: int | None
+    tokens: int
     kind: str
 
     @property
@@ -52,17 +52,12 @@ class Kind:
 
 def breaks(replay: Replay) -> list[Break]:
     """Every recorded divergence, the costliest first."""
-    before: dict[tuple[int, str], CallRow] = {}
     found: list[Break] = []
     for row in replay.calls:
-        if row.reusable is None:
-            continue  # no prompt: nothing was compared with it
-        key = (row.trace, row.session)
         if row.diverged_at is not None:
             path = replay.traces[row.trace].path if row.trace < len(replay.traces) else ""
-            found.append(Break(row, path, row.diverged_at, _given_up(before.get(key), row, row.diverged_at), kind_of(row)))
-        before[key] = row
-    found.sort(key=lambda b: -(b.tokens or 0))
+            found.append(Break(row, path, row.diverged_at, row.diverged_tokens, kind_of(row)))
+    found.sort(key=lambda b: -b.tokens)
     return found
 
 
@@ -71,7 +66,7 @@ def kinds(found: list[Break]) -> list[Kind]:
     groups: dict[str, list[Break]] = {}
     for one in found:
         groups.setdefault(one.kind, []).append(one)
-    rows = [Kind(name, len(group), sum(b.tokens or 0 for b in group), group[0]) for name, group in groups.items()]
+    rows = [Kind(name, len(group), sum(b.tokens for b in group), group[0]) for name, group in groups.items()]
     return sorted(rows, key=lambda kind: (-kind.tokens, -kind.calls, kind.name))
 
 
@@ -82,13 +77,6 @@ def kind_of(row: CallRow) -> str:
         field = row.diverged_at.field if row.diverged_at is not None else None
         return f"{field} differs" if field else "not explained"
     return head if len(head) <= 60 else head[:59] + "…"
-
-
-def _given_up(before: CallRow | None, row: CallRow, at: DivergedAt) -> int | None:
-    """After ``replay.prepare``: the reach of an unbroken session, less what this prompt still shares with it or with any other sequence."""
-    if before is None or before.prompt_tokens is None or row.prompt_tokens is None or at.token is None:
-        return None
-    return max(0, min(before.prompt_tokens, row.prompt_tokens) - max(at.token, row.reusable or 0))
 
 
 def _spot(at: DivergedAt) -> str:

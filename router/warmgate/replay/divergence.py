@@ -144,8 +144,9 @@ def _span(a: str, b: str) -> str:
     """The differing stretch of two texts with a little of what stands before it."""
     start = common_prefix(a, b)
     end = common_prefix(a[start:][::-1], b[start:][::-1])
+    change = f"{_quote(a[start : len(a) - end])} became {_quote(b[start : len(b) - end])}"
     lead = ("…" if start > 16 else "") + a[max(0, start - 16) : start]
-    return f"after {_quote(lead)} {_quote(a[start : len(a) - end])} became {_quote(b[start : len(b) - end])}"
+    return f"after {_quote(lead)} {change}" if lead else change
 
 
 def _quote(text: str) -> str:

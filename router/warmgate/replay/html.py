@@ -43,7 +43,7 @@ def write_html(replay: Replay, path: str | os.PathLike[str]) -> None:
     Raises:
         OutputError: The path cannot be written.
     """
-    from warmgate.cli.output import write_bytes
+    from warmgate.output import write_bytes
 
     write_bytes(os.fspath(path), render_html(replay).encode("utf-8"))
 

@@ -112,7 +112,12 @@ class DivergedAt(msgspec.Struct):
 
 
 class CallRow(msgspec.Struct):
-    """One call. ``lost`` is R − S in tokens, ``cause`` its one cause, ``why`` a sentence for people about a divergence."""
+    """One call. ``lost`` is R − S in tokens, ``cause`` its one cause, ``why`` a sentence for people about a divergence.
+
+    Attributes:
+        diverged_tokens: Tokens of the session's previous prompt given up by a divergence; their sum is ``outside.divergence``.
+        trace: Index into ``traces``.
+    """
 
     session: str
     index: int
@@ -126,7 +131,7 @@ class CallRow(msgspec.Struct):
     diverged_at: DivergedAt | None
     why: str | None
     trace: int = 0
-    """Index into ``traces``."""
+    diverged_tokens: int = 0
 
 
 class Refusal(msgspec.Struct):

@@ -301,6 +301,7 @@ class _Trace:
             cause=(entry.cause or "unknown") if entry.lost else None,
             diverged_at=None if divergence is None else DivergedAt(divergence.message, divergence.field, divergence.token),
             why=None if divergence is None else divergence.why,
+            diverged_tokens=0 if prepared is None else prepared.diverged_tokens,
             trace=self.index,
         )
 

@@ -151,18 +151,6 @@ def test_divergences_come_costliest_first_and_say_where():
     assert all(k.worst.tokens == max(b.tokens for b in found if b.kind == k.name) for k in by_kind)
 
 
-def test_what_another_sequence_gives_back_is_not_given_up():
-    """A session that returns to an earlier prompt would be blamed for tokens that the cache still served."""
-    replay = results.replay_of(results.rows(1, 3, parts=False, losses=False))
-    first, second = replay.calls[1:]
-    second.diverged_at, second.reusable = DivergedAt(1, "content", 100), 96
-    assert breaks(replay)[0].tokens == first.prompt_tokens - 100
-    second.reusable = 3_200
-    assert breaks(replay)[0].tokens == first.prompt_tokens - 3_200
-    replay.calls[1].prompt_tokens = None
-    assert breaks(replay)[0].tokens is None
-
-
 @pytest.mark.parametrize(
     ("at", "where"),
     [

@@ -229,3 +229,17 @@ def test_known_nodes_are_extended_in_place_only_for_this_call():
     b = BlockPrompt(1, [1, 2, 3], 3)
     preparer.prepare(Call("s", "m", b), b)
     assert first.nodes == array("q", [0, 1])
+
+
+def test_what_another_sequence_gives_back_is_not_given_up():
+    """A session that returns to another session's prompt would be blamed for tokens that the cache still serves."""
+    preparer = HashPreparer(None)
+
+    def next_of(session, hashes):
+        prompt = BlockPrompt(16, hashes, 16 * len(hashes))
+        return preparer.prepare(Call(session, "m", prompt), prompt)
+
+    next_of("other", [1, 2, 7, 8, 9])
+    next_of("s", [1, 2, 3, 4])
+    assert next_of("s", [1, 2, 5, 6]).diverged_tokens == 32
+    assert next_of("s", [1, 2, 7, 8]).diverged_tokens == 0

@@ -134,9 +134,9 @@ def _found(span: Span, data: dict[str, Any], session: str, body: dict[str, Any],
 
 
 def _cached_of_turns(found: list[Found], bodies: dict[str, tuple[int, dict[str, Any]]], forest: Forest, source: Source) -> None:
-    """Take cached tokens from the turn around a call: the SDK counts them there alone.
+    """Take cached tokens from the turn around a call, where a span does not count them itself.
 
-    It also writes 0 there when the server reports none, so zeros count only in a trace where some turn has more.
+    The SDK writes 0 when the server reports none, so zeros count only in a trace where some call or turn has more.
     """
     turns: dict[str, list[Found]] = {}
     for one in found:
@@ -151,11 +151,14 @@ def _cached_of_turns(found: list[Found], bodies: dict[str, tuple[int, dict[str, 
             continue  # the call's own counts stand
         if len(calls) == 1 and whole.cached_tokens is not None and calls[0].call.usage.prompt_tokens in (None, whole.prompt_tokens):
             reported.append((calls[0], whole))
-    if any(whole.cached_tokens for _, whole in reported):
+    if any(whole.cached_tokens for _, whole in reported) or any(one.call.usage.cached_tokens for one in found):
         for one, whole in reported:
             one.call.usage = filled(one.call.usage, whole)
-    elif reported:
-        source.notes.append("turns count 0 cached tokens, which the Agents SDK also writes when the server reports none: left out")
+        return
+    if reported or any(one.call.usage.cached_tokens == 0 for one in found):
+        source.notes.append("every call counts 0 cached tokens, which the Agents SDK also writes when the server reports none: left out")
+    for one in found:
+        one.call.usage.cached_tokens = None
 
 
 def _is_turn(body: dict[str, Any]) -> bool:
