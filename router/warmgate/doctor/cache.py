@@ -75,8 +75,10 @@ def _config(found: Metrics) -> Mapping[str, str]:
 
 def _learn(visit: Visit, config: Mapping[str, str]) -> None:
     facts = visit.facts
-    switch = config.get("enable_prefix_caching")
-    facts.prefix_caching = None if switch not in ("True", "False") else switch == "True"
+    facts.prefix_caching = _switch(config, "enable_prefix_caching")
+    facts.block_size_given = _switch(config, "user_specified_block_size")
+    interval = config.get("prefix_cache_retention_interval")
+    facts.retention_interval = {"0": 0, "None": -1}.get(interval or "", _number(config, "prefix_cache_retention_interval"))
     facts.block_size = _number(config, "block_size")
     facts.cache_dtype = one_line(config["cache_dtype"], 40) if config.get("cache_dtype") else None
     facts.window = _number(config, "sliding_window")
@@ -87,6 +89,10 @@ def _learn(visit: Visit, config: Mapping[str, str]) -> None:
     blocks = _number(config, "num_gpu_blocks")
     if facts.capacity_tokens is None and blocks and facts.block_size:
         facts.capacity_tokens = blocks * facts.block_size
+
+
+def _switch(config: Mapping[str, str], key: str) -> bool | None:
+    return {"True": True, "False": False}.get(config.get(key, ""))
 
 
 def _number(config: Mapping[str, str], key: str) -> int | None:
@@ -157,7 +163,7 @@ async def kv_events(visit: Visit) -> Check:
 
 
 async def prefix_caching(visit: Visit) -> Check:
-    """Whether the prefix cache is on: what the server states, checked by a prompt sent twice (see :mod:`~warmgate.doctor.reuse`)."""
+    """Whether the prefix cache is on: what the server states, checked by a prompt sent twice (see :mod:`~warmgate.doctor.trial`)."""
     name, where = "prefix_caching", "vllm:cache_config_info"
     facts, repeat = visit.facts, visit.reuse.repeat
     if facts.prefix_caching is False:
@@ -176,17 +182,20 @@ async def prefix_caching(visit: Visit) -> Check:
             return skipped(name, "not stated, and no prompt could be sent twice to see", where=where)
         return passed(name, said, where=where)
     told = f"{said}; the same prompt again found {repeat.cached} of {repeat.tokens} tokens ({repeat.basis})"
-    if repeat.cached == 0:
-        return warned(name, told, mend=_nothing_found(visit), where=where)
-    return passed(name, told, where=where)
+    if repeat.cached:
+        return passed(name, told, where=where)
+    again = visit.reuse.again
+    if again is not None and again.cached:
+        told += f", and {again.cached} the third time"
+    return warned(name, told, mend=_nothing_found(visit), where=where)
 
 
 def _nothing_found(visit: Visit) -> str:
-    if visit.facts.gateway:
-        return "the gateway may send equal prompts to different workers: examine a worker by its own address"
+    if visit.scattered:
+        return "equal prompts may land on different workers here: see gateway and one_worker"
     if visit.facts.recurrent:
         return (
-            "if the server's log says 'Setting attention block size to N', pass --block-size N (on the CPU the first reuse misses without"
-            " it); else blocks are longer than the probe: see --prefix-match-unit"
+            f"if the server runs on a CPU and its log says 'Setting attention block size to {visit.facts.block_size or 'N'}', start it with"
+            f" --block-size {visit.facts.block_size or 'N'}: without it some prompts are not found when first sent again"
         )
     return "start vLLM without --no-enable-prefix-caching; if it is on, something evicts at once: give the cache more memory"

@@ -117,8 +117,8 @@ async def _ask(visit: Visit, origin: str) -> list[_Answer]:
     return list(await asyncio.gather(*(one(method, path) for method, path in ENDPOINTS)))
 
 
-def _flag(visit: Visit, origin: str) -> str:
-    listed = msgspec.json.encode([origin]).decode()
+def _flag(visit: Visit, *origins: str) -> str:
+    listed = msgspec.json.encode(origins).decode()
     if visit.facts.gateway:
         return f"set the allowed origins in the gateway; on vLLM itself the flag is --allowed-origins '{listed}'"
     return f"start vLLM with --allowed-origins '{listed}' (the list replaces the default: name every origin)"
@@ -157,7 +157,7 @@ async def origin(visit: Visit, origin: str) -> Check:
     if not shut:
         return passed(name, f"let in on all {len(exists)} routes", where=where)
     whys = sorted({answer.why for answer in shut})
-    return failed(name, f"blocked on {_listed(shut)}: {'; '.join(whys[:3])}", mend=_flag(visit, origin), where=where)
+    return failed(name, f"blocked on {_listed(shut)}: {'; '.join(whys[:3])}", mend=_flag(visit, *visit.options.origins), where=where)
 
 
 def _listed(answers: list[_Answer]) -> str:

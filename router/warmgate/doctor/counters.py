@@ -30,7 +30,7 @@ async def around(visit: Visit, work: Callable[[], Awaitable[T]], tokens: Callabl
     """Run ``work`` and say how the counters moved.
 
     Args:
-        visit: The endpoint. Behind a gateway counters are not used: each scrape may be of another worker.
+        visit: The endpoint. Where requests scatter, counters are not used: each scrape may be of another worker.
         work: The request.
         tokens: The prompt tokens of its result, or None.
 
@@ -61,7 +61,7 @@ async def around(visit: Visit, work: Callable[[], Awaitable[T]], tokens: Callabl
 
 async def _quiet(visit: Visit) -> Metrics | None:
     """The counters, if they are this worker's and it is idle."""
-    if visit.metrics is None or visit.facts.gateway or (visit.facts.engines or 1) > 1:
+    if visit.metrics is None or visit.scattered:
         return None
     found = await _read(visit)
     if found is None or found.total("vllm:prefix_cache_queries_total") is None:

@@ -29,6 +29,8 @@ class Facts(msgspec.Struct, kw_only=True):
         engines: Engines (data-parallel ranks) behind the address.
         recurrent: Whether the server states that layers keep recurrent state.
         window: Sliding window in tokens, where every layer has one.
+        block_size_given: Whether ``--block-size`` was given on the server's command line.
+        retention_interval: As the server states it, in tokens: 0 keeps states at the ends of prompts alone, -1 keeps all.
         cached_tokens_reported: Whether ``usage`` carries cached tokens.
         reads_use_cache: Whether decisions look into the prefix cache.
         shorter_prefix: When a prompt that shares a proper prefix of an earlier one finds it: ``first`` request, ``second`` one,
@@ -54,6 +56,8 @@ class Facts(msgspec.Struct, kw_only=True):
     engines: int | None = None
     recurrent: bool | None = None
     window: int | None = None
+    block_size_given: bool | None = None
+    retention_interval: int | None = None
     cached_tokens_reported: bool | None = None
     reads_use_cache: bool | None = None
     shorter_prefix: str | None = None
@@ -99,16 +103,20 @@ class Sent:
 
 @dataclass(slots=True)
 class Reuse:
-    """The prompts of :mod:`warmgate.doctor.reuse`; None where one was not sent."""
+    """The prompts of :mod:`warmgate.doctor.trial`; None where one was not sent."""
 
     why_not: str | None = None
     """Why the experiment was not made, or broke off."""
     details: bool | None = None
     """Whether ``usage`` carried cached tokens."""
     shared: int = 0
-    """Tokens of the prefix that the shorter prompts share with the first."""
+    """Length of the prefix that the shorter prompts share with the first."""
+    unit: str = "tokens"
+    """What ``shared`` counts: words where the server takes no token ids."""
     repeat: Sent | None = None
     """The first prompt again, unchanged."""
+    again: Sent | None = None
+    """The first prompt a third time, where the second found nothing."""
     first: Sent | None = None
     """Another prompt that shares a proper prefix with it."""
     second: Sent | None = None

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from warmgate.doctor import access, cache, clock, cors, decisions, identity, reachability, reuse, topology
+from warmgate.doctor import access, cache, clock, cors, decisions, identity, reachability, reuse, topology, trial
 from warmgate.doctor.check import Check, skipped
 from warmgate.doctor.report import EndpointReport, Report
 from warmgate.doctor.visit import Options, Visit
@@ -26,8 +26,8 @@ Run: TypeAlias = Callable[[Visit], Awaitable[Check]]
 
 _FREE: tuple[dict[str, Run], ...] = (
     {"health": identity.health, "version": identity.version, "models": identity.models},
-    {"metrics": cache.metrics, "kv_events": cache.kv_events, "api_key": access.api_key},
-    {"gateway": topology.gateway, "one_worker": topology.one_worker, "kv_cache": cache.kv_cache},
+    {"metrics": cache.metrics, "kv_events": cache.kv_events, "api_key": access.api_key, "gateway": topology.gateway},
+    {"one_worker": topology.one_worker, "kv_cache": cache.kv_cache},
 )
 _ALONE: tuple[dict[str, Run], ...] = (
     {"route": decisions.route},
@@ -124,7 +124,7 @@ async def _stages(visit: Visit, alone: asyncio.Lock, done: list[Check]) -> None:
         for stage in _ALONE:
             done += await _stage(visit, stage)
         if _ground(visit, "shorter_prefix") is None:
-            await reuse.experiment(visit)
+            await trial.experiment(visit)
         done += await _stage(visit, _LAST)
 
 

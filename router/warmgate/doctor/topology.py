@@ -33,6 +33,7 @@ async def gateway(visit: Visit) -> Check:
             continue
     signs = _signs(replies)
     visit.facts.gateway = bool(signs)
+    visit.scattered |= bool(signs)
     if not signs:
         return passed(name, "none visible: every route is answered by the same server")
     return warned(name, "a gateway answers: " + "; ".join(signs), mend=_STICK)
@@ -68,6 +69,7 @@ async def one_worker(visit: Visit) -> Check:
     ranks = sorted({sample.labels["engine"] for sample in visit.metrics.of("vllm:num_requests_running") if "engine" in sample.labels})
     visit.facts.engines = len(ranks) or None
     if len(ranks) > 1:
+        visit.scattered = True
         return warned(
             name,
             f"{len(ranks)} engines (data-parallel ranks) behind one address: decisions land on any of them, and so does stickiness",
@@ -78,10 +80,13 @@ async def one_worker(visit: Visit) -> Check:
     starts = await asyncio.gather(*(_started(visit) for _ in range(_VISITS)))
     processes = {start for start in starts if start is not None}
     if len(processes) > 1:
+        visit.scattered = True
         return warned(
             name, f"at least {len(processes)} processes answer in turn, each with its own counters and cache", mend=_STICK, where=where
         )
-    return passed(name, f"{len(ranks) or 1} engine, one process answers", where=where)
+    if visit.facts.gateway:
+        return skipped(name, "how many workers stand behind the gateway is not visible: its metrics are those of one", where=where)
+    return passed(name, "one engine, one process answers", where=where)
 
 
 async def _started(visit: Visit) -> float | None:

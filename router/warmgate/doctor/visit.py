@@ -86,13 +86,17 @@ class Visit:
     decision: Decision | None = None
     """The probe decision, where the route answered it."""
     reuse: Reuse = field(default_factory=Reuse)
+    scattered: bool = False
+    """Whether requests may land on different workers or engines."""
     hops: list[float] = field(default_factory=list[float])
 
     def __post_init__(self) -> None:
         self._tls = ssl.create_default_context() if self.url.startswith("https") else None
         self._lines: list[Line] = []
         self._gets: dict[tuple[str, bool], asyncio.Task[Reply]] = {}
-        self.line = self.new_line(api_key=self.options.api_key)
+        session = request_id()  # gateways that route by session keep the probes on one worker by these
+        headers = {"X-Session-ID": session, "X-SMG-Routing-Key": session}
+        self.line = self.new_line(api_key=self.options.api_key, headers=headers)
         self.bare = self.new_line()
 
     @property
