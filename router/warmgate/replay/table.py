@@ -140,7 +140,7 @@ def _kind(kind: Kind) -> Iterable[RenderableType]:
     yield _paragraph(
         Text.assemble((one_line(kind.name, 60), "bold"), f"  {count(kind.tokens)} tokens in {plural(kind.calls, 'call')}")
     )
-    given = "" if worst.tokens is None or kind.calls == 1 else f", {count(worst.tokens)} tokens"
+    given = "" if kind.calls == 1 else f", {count(worst.tokens)} tokens"
     lead = "worst: " if kind.calls > 1 else ""
     detail = one_line(worst.detail, 240)
     place = f"{lead}session {one_line(worst.row.session, 40)}, call {worst.row.index}, {one_line(worst.where, 60)}{given}"
