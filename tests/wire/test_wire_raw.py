@@ -121,6 +121,11 @@ class TestSystemOne:
         reply = worker.decide({"q": NOUL}, state, instructions=instructions)
         assert reply.json()["usage"]["input_tokens"] == len(expected)
 
+    def test_the_generation_prompt_stays(self, worker: Worker):
+        """A decision without it would read its label somewhere else."""
+        told = worker.decide({"q": NOUL}, chat_template_kwargs={"add_generation_prompt": False})
+        assert told.json()["usage"] == worker.decide({"q": NOUL}).json()["usage"]
+
     @pytest.mark.parametrize("state", ["text", None, {"b": 1, "a": [2]}, ["x"], 7, True])
     def test_any_json_is_a_state(self, worker: Worker, state: Any):
         assert worker.decide({"q": NOUL}, state).status_code == 200
@@ -222,7 +227,7 @@ class TestSystemOne:
         """A client that compresses would blame its questions for the 400."""
         url, body = worker.url + "/v1/systemone", json.dumps({"state": "x", "questions": {"q": NOUL}}).encode()
         packed = httpx.post(url, content=gzip.compress(body), headers={"content-type": "application/json", "content-encoding": "gzip"})
-        assert error_of(packed) == {"message": "There was an error parsing the body", "type": "Bad Request", "param": None, "code": 400}
+        assert (packed.status_code, packed.json()) == (400, {"detail": "There was an error parsing the body"})
         broken = error_of(httpx.post(url, content=body[:-3], headers={"content-type": "application/json"}))
         assert "'type': 'json_invalid'" in broken["message"]
         unnamed = error_of(httpx.post(url, content=body, headers={"content-type": "text/plain"}))
@@ -277,8 +282,21 @@ class TestTokens:
         assert worker.tokens(messages=plain) == worker.tokens(messages=parts)
 
     def test_ids_the_vocabulary_does_not_have(self, worker: Worker):
-        error = error_of(worker.post("/detokenize", {"tokens": [10_000_000]}))
+        """Ids of another tokenizer must not pass as a prompt."""
+        error = error_of(worker.post("/v1/completions", {"prompt": [10_000_000], "max_tokens": 1}))
         assert (error["code"], error["message"]) == (400, "Token id 10000000 is out of vocabulary")
+        assert worker.post("/detokenize", {"tokens": [10_000_000]}).json() == {"prompt": ""}  # here they are passed over
+
+    @pytest.mark.parametrize(
+        ("body", "places"),
+        [({}, ["body.prompt", "body.messages"]), ({"prompt": 7}, ["body.prompt", "body.messages"]), ({"messages": "x"}, ["body.prompt"])],
+    )
+    def test_neither_text_nor_conversation(self, worker: Worker, body: dict[str, Any], places: list[str]):
+        error = error_of(worker.post("/tokenize", body))
+        assert (error["code"], error["param"]) == (400, "body.prompt")
+        assert error["message"].startswith("2 validation errors:")
+        for place in places:
+            assert f"'loc': '{place}', 'msg': " in error["message"]
 
     def test_unknown_model(self, worker: Worker):
         assert worker.post("/tokenize", {"prompt": "x", "model": "nope"}).status_code == 404
@@ -325,6 +343,12 @@ class TestCompletions:
         assert worker.post("/v1/completions", {"prompt": text, "max_tokens": 1}).json()["usage"]["prompt_tokens"] == len(
             worker.tokens(prompt=text)
         )
+
+    def test_only_the_prompt_again(self, worker: Worker):
+        """`echo` without generation still computes, and counts, one token."""
+        reply = worker.post("/v1/completions", {"prompt": "one two", "max_tokens": 0, "echo": True}).json()
+        assert reply["choices"][0]["text"] == "one two"
+        assert reply["usage"]["completion_tokens"] == 1
 
     def test_several_prompts(self, worker: Worker):
         reply = worker.post("/v1/completions", {"prompt": ["one two", "three"], "max_tokens": 1}).json()
@@ -410,7 +434,12 @@ class TestChat:
         assert reply.headers["content-type"].startswith("text/event-stream")
         events = sse(reply)
         assert all(event["object"] == "chat.completion.chunk" for event in events)
-        assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert events[0]["choices"][0] == {
+            "index": 0,
+            "delta": {"role": "assistant", "content": ""},
+            "logprobs": None,
+            "finish_reason": None,
+        }
         assert [e["choices"][0]["finish_reason"] for e in events if e["choices"]][-1] in ("stop", "length")
         usage = events[-1]["usage"]
         assert events[-1]["choices"] == []
@@ -438,11 +467,13 @@ class TestChat:
             ({"logprobs": True, "top_logprobs": 21}, "logprobs", "Requested sample logprobs of 21"),
             ({"stream_options": {"include_usage": True}}, "stream_options", "Stream options can only be defined when `stream=True`."),
             ({"max_tokens": 0}, "max_tokens", "max_tokens must be at least 1, got 0."),
-            ({"n": 0}, "n", "n must be at least 1, got 0."),
+            ({"max_tokens": 10**6}, "max_tokens", "max_tokens=1000000 cannot be greater than max_model_len="),
+            ({"messages": []}, None, "Cannot apply chat template to an empty conversation."),
+            ({"n": 0}, None, "n must be at least 1, got 0."),
         ],
     )
-    def test_what_is_refused(self, worker: Worker, more: dict[str, Any], param: str, message: str):
-        error = error_of(worker.chat([{"role": "user", "content": "hi"}], **more))
+    def test_what_is_refused(self, worker: Worker, more: dict[str, Any], param: str | None, message: str):
+        error = error_of(worker.chat(**{"messages": [{"role": "user", "content": "hi"}], **more}))
         assert (error["code"], error["type"], error["param"]) == (400, "BadRequestError", param)
         assert error["message"].startswith(message)
 
@@ -458,7 +489,12 @@ class TestChat:
         """tool_choice names a tool: the reply calls it, with arguments that parse."""
         choice = {"type": "function", "function": {"name": "read_file"}}
         reply = worker.chat([{"role": "user", "content": "read a.txt"}], tools=TOOLS, tool_choice=choice, max_tokens=120).json()
-        call = reply["choices"][0]["message"]["tool_calls"][0]
+        told = reply["choices"][0]
+        if told["finish_reason"] == "length":  # a model of random weights may not find the end of its call
+            assert "tool_calls" not in told["message"]
+            return
+        assert (told["finish_reason"], told["message"]["content"]) == ("stop", "")
+        call = told["message"]["tool_calls"][0]
         assert set(call) == {"id", "type", "function"}
         assert call["function"]["name"] == "read_file"
         assert isinstance(call["function"]["arguments"], str)
@@ -584,9 +620,6 @@ class TestEvents:
         for _ in range(2):
             worker.post("/v1/completions", {"prompt": worker.tokens(prompt=fresh(100)), "max_tokens": 1})
         context = zmq.Context()
-        socket = context.socket(zmq.REQ)
-        socket.setsockopt(zmq.REQ_RELAXED, 1)
-        socket.close(linger=0)
         dealer = context.socket(zmq.DEALER)
         dealer.connect(worker.replay)
         numbers: list[int] = []

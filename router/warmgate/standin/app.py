@@ -126,10 +126,9 @@ class App:
 
     def _cross_origin(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
         origin = headers.get("origin")
-        if origin is None or "access-control-request-method" in headers:
+        if origin is not None and "access-control-request-method" in headers:
             return []
-        if "*" in self._origins:
-            return [("access-control-allow-origin", "*"), ("vary", "Origin")]
-        if origin in self._origins:
-            return [("access-control-allow-origin", origin), ("vary", "Origin")]
-        return [("vary", "Origin")]
+        vary = ("vary", "Origin")
+        if origin is None or not {origin, "*"} & set(self._origins):
+            return [vary]
+        return [("access-control-allow-origin", "*" if "*" in self._origins else origin), vary]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from warmgate.standin.replies import http_error, invalid, wrong_value
+from warmgate.standin.replies import Invalid, unreadable, wrong_value
 from warmgate.standin.shapes import as_object
 
 MAX_LOGPROBS = 20
@@ -176,13 +176,13 @@ def read_json(content: bytes, content_type: str) -> Any:
             value = json.loads(content)
         except json.JSONDecodeError as fault:
             error: dict[str, Any] = {"type": "json_invalid", "loc": ("body", fault.pos), "msg": "JSON decode error", "input": {}}
-            raise invalid([{**error, "ctx": {"error": fault.msg}}]) from None
+            raise Invalid([{**error, "ctx": {"error": fault.msg}}]) from None
         except (ValueError, RecursionError):
-            raise http_error(400, "There was an error parsing the body") from None
+            raise unreadable("There was an error parsing the body") from None
         return value
     if media_type != "application/json":
-        raise invalid(["Unsupported Media Type: Only 'application/json' is allowed"])
-    raise invalid([{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}])
+        raise Invalid(["Unsupported Media Type: Only 'application/json' is allowed"])
+    raise Invalid([{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}])
 
 
 def check(shape: type[M], value: Any) -> M:
@@ -196,7 +196,7 @@ def check(shape: type[M], value: Any) -> M:
         return shape.model_validate(value, from_attributes=True)
     except ValidationError as fault:
         errors = fault.errors(include_url=False)
-        raise invalid([{**error, "loc": ("body", *error["loc"])} for error in errors]) from None
+        raise Invalid([{**error, "loc": ("body", *error["loc"])} for error in errors]) from None
 
 
 def check_salt(salt: object) -> None:

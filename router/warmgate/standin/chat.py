@@ -145,7 +145,7 @@ def _message(body: ChatBody, made: Generated) -> dict[str, Any]:
     calls = made.calls if body.tools is not None and body.tool_choice != "none" else []
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": (made.content or None) if calls else (made.text if made.calls else made.content),
+        "content": (made.content or (None if body.tool_choice == "auto" else "")) if calls else made.text if made.calls else made.content,
         "refusal": None,
         "annotations": None,
         "audio": None,
@@ -241,12 +241,14 @@ async def _stream(
     include_usage = bool(body.stream_options and body.stream_options.include_usage)
 
     def chunk(index: int, delta: Mapping[str, Any], **more: Any) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
-        return event({**head, "choices": [choice]})
+        return event(
+            {**head, "choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None, "token_ids": None, **more}]}
+        )
 
     async with served.running(request, [prompt] * count, [made.output] * count) as runs:
         for index in range(count):
-            yield chunk(index, {"role": "assistant", "content": ""})
+            first = {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+            yield event({**head, "choices": [first], "prompt_token_ids": None, "prompt_text": None})
         calls = made.calls if body.tools is not None and body.tool_choice != "none" else []
         for index in range(count):
             if made.reasoning is not None and body.include_reasoning:
@@ -266,7 +268,8 @@ async def _stream(
                     yield chunk(index, {"tool_calls": [piece]})
             reason = _reason(body, made, called=bool(calls))
             last: dict[str, Any] = {"index": index, "delta": {}, "logprobs": None, "finish_reason": reason, "stop_reason": made.stop}
-            yield event({**head, "choices": [last], **({} if include_usage else {"system_fingerprint": "standin"})})
+            mark = {} if include_usage else {"system_fingerprint": "standin"}
+            yield event({**head, "choices": [{**last, "token_ids": None}], **mark})
         if include_usage:
             yield event({**head, "choices": [], "usage": finished(usage(runs, chat=True)), "system_fingerprint": "standin"})
     yield b"data: [DONE]\n\n"

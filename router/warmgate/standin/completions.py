@@ -45,10 +45,12 @@ async def completions(served: Served, request: Request) -> Reply:
     items: list[_Item] = []
     for ids, text in _prompts(served, body):
         asked = 16 if body.max_tokens is None else body.max_tokens
-        room = room_for(served, len(ids), 1 if body.echo and asked == 0 else asked)
+        only_echo = bool(body.echo and asked == 0)
+        room = room_for(served, len(ids), 1 if only_echo else asked)
         made = generate(served, body, text, room, top=body.logprobs, scripted=None, forced=None)
-        if body.echo and asked == 0:
-            made = Generated([], "", "", reason="length")
+        if only_echo:  # one token is computed and counted, and not shown
+            made.text = ""
+            made.steps = []
         items.append(_Item(Prompt(ids, body.cache_salt, adapter, session=session), text, made))
     items = [item for item in items for _ in range(sequences(body))]
     request_id = f"cmpl-{request.id(body.request_id)}"
@@ -128,7 +130,7 @@ def _logprobs(
         values += [None] * len(tokens)
         tops += [None] * len(tokens)
     most = body.logprobs or 0
-    for token, step in zip(item.made.ids[begin:end], item.made.steps[begin:end], strict=True):
+    for token, step in zip(item.made.ids[begin:end], item.made.steps[begin:end], strict=False):
         ranked = list(step.items()) if body.logprob_token_ids else list(step.items())[: most + 1]
         tokens.append(spelled(token))
         values.append(step[token])
@@ -172,14 +174,15 @@ async def _stream(
 
     def chunk(index: int, text: str, told: Mapping[str, Any] | None, reason: str | None, stop: str | None) -> bytes:
         choice = {"index": index, "text": text, "logprobs": told, "finish_reason": reason, "stop_reason": stop}
-        return event({**head, "choices": [{**choice, "prompt_token_ids": None, "token_ids": None}]})
+        mark = {"system_fingerprint": "standin"} if reason is not None and not include_usage else {}
+        return event({**head, "choices": [{**choice, "prompt_token_ids": None, "token_ids": None}], **mark})
 
     async with served.running(request, [item.prompt for item in items], _outputs(items)) as runs:
         for index, item in enumerate(items):
             made = item.made
             if body.echo:
-                yield chunk(index, item.text, None, None if made.ids else made.reason, None)
-            pieces = list(deltas(served.text, made))
+                yield chunk(index, item.text, None, None, None)
+            pieces = list(deltas(served.text, made)) if made.text or not body.echo else [(0, len(made.ids), "")]
             for number, (begin, end, text) in enumerate(pieces, 1):
                 told = _logprobs(served, body, item, begin, end) if body.logprobs is not None else None
                 last = number == len(pieces)

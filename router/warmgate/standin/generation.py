@@ -185,7 +185,7 @@ def sequences(body: Sampled) -> int:
     count = 1 if body.n is None else body.n
     if not 1 <= count <= MAX_SEQUENCES:
         bound = "at least 1" if count < 1 else f"at most {MAX_SEQUENCES}"
-        raise wrong_value(f"n must be {bound}, got {count}.", "n", count)
+        raise refusal(f"n must be {bound}, got {count}.")
     return count
 
 

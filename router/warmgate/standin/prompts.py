@@ -59,9 +59,10 @@ class Prompts:
         options = dict(kwargs or {})
         if options.get("chat_template") is not None:
             raise untrusted_template()
-        add_generation_prompt = bool(options.pop("add_generation_prompt", add_generation_prompt))
-        for taken in ("messages", "tools", "conversation", "self", "chat_template"):
-            options.pop(taken, None)
+        for decided in ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"):
+            options.pop(decided, None)
+        if not messages:
+            raise refusal("Cannot apply chat template to an empty conversation. Provide at least one message.")
         shown = normalized(messages)
         try:
             text = self.template.render(
@@ -198,7 +199,7 @@ def _content(content: Any) -> str:
         known = as_object(part)
         value = known.get("text", known.get("thinking", known.get("refusal")))
         if not isinstance(value, str):
-            raise refusal("the stand-in's chat takes text alone", 400, "BadRequestError", "messages")
+            raise refusal("standin is not a multimodal model")
         texts.append(value)
     return "\n".join(texts)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any
 
 from warmgate.standin.shapes import as_object
@@ -65,9 +64,9 @@ def wrong_value(message: str, param: str, value: object = None) -> Refused:
     return refusal(f"{message} ({extras})", param=param)
 
 
-def http_error(status: int, detail: str) -> Refused:
-    """What the web framework itself objects to."""
-    return refusal(detail, status, HTTPStatus(status).phrase)
+def unreadable(detail: str) -> Refused:
+    """The body cannot be read at all. It is FastAPI that answers, so the envelope is its own."""
+    return Refused(Reply(400, {"detail": detail}))
 
 
 def not_found() -> Refused:
@@ -90,14 +89,21 @@ def unsupported(what: str = "The model does not support the structured decision 
     return refusal(what, 501, "NotImplementedError")
 
 
-def invalid(errors: Sequence[Any]) -> Refused:
-    """The body does not have the route's shape. ``errors`` are pydantic's, with locations from ``body`` down, or plain strings."""
-    label = "error" if len(errors) == 1 else "errors"
-    lines = [f"{len(errors)} validation {label}:", *(f"  {_shown(error)}" for error in errors[:MAX_REPORTED_ERRORS])]
-    if len(errors) > MAX_REPORTED_ERRORS:
-        lines.append(f"  ...and {len(errors) - MAX_REPORTED_ERRORS} more {label}")
-    location = as_object(errors[0]).get("loc") if errors else None
-    return refusal("\n".join(lines).rstrip(), 400, "Bad Request", _place(location) if location else None)
+class Invalid(Refused):
+    """The body does not have the route's shape.
+
+    Args:
+        errors: pydantic's, with locations from ``body`` down, or plain strings.
+    """
+
+    def __init__(self, errors: Sequence[Any]) -> None:
+        self.errors = list(errors)
+        label = "error" if len(errors) == 1 else "errors"
+        lines = [f"{len(errors)} validation {label}:", *(f"  {_shown(error)}" for error in errors[:MAX_REPORTED_ERRORS])]
+        if len(errors) > MAX_REPORTED_ERRORS:
+            lines.append(f"  ...and {len(errors) - MAX_REPORTED_ERRORS} more {label}")
+        location = as_object(errors[0]).get("loc") if errors else None
+        super().__init__(refusal("\n".join(lines).rstrip(), 400, "Bad Request", _place(location) if location else None).reply)
 
 
 def _shown(error: Any) -> str:

@@ -6,39 +6,35 @@ from typing import Any
 
 from warmgate.standin.bodies import DetokenizeBody, TokenizeChatBody, TokenizeTextBody, check, read_json
 from warmgate.standin.prompts import untrusted_template
-from warmgate.standin.replies import Refused, Reply, invalid, refusal, wrong_value
+from warmgate.standin.replies import Invalid, Reply, refusal, wrong_value
 from warmgate.standin.served import Request, Served
-from warmgate.standin.shapes import as_object, is_object
 
 
 async def tokenize(served: Served, request: Request) -> Reply:
     """Token ids of a text or of a conversation."""
-    value = read_json(request.body, request.headers.get("content-type", ""))
-    if "messages" in as_object(value) and "prompt" not in value:
-        chat = check(TokenizeChatBody, value)
-        if chat.continue_final_message and "add_generation_prompt" in chat.model_fields_set and chat.add_generation_prompt:
+    body = _text_or_chat(read_json(request.body, request.headers.get("content-type", "")))
+    if isinstance(body, TokenizeTextBody):
+        served.adapter(body.model)
+        text = body.prompt
+    else:
+        if body.continue_final_message and "add_generation_prompt" in body.model_fields_set and body.add_generation_prompt:
             raise refusal("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
-        served.adapter(chat.model)
-        if chat.chat_template is not None:
+        served.adapter(body.model)
+        if body.chat_template is not None:
             raise untrusted_template()
         text = served.prompts.chat(
-            chat.messages,
-            chat.tools,
-            chat.chat_template_kwargs,
-            add_generation_prompt=chat.add_generation_prompt,
-            continue_final=chat.continue_final_message,
+            body.messages,
+            body.tools,
+            body.chat_template_kwargs,
+            add_generation_prompt=body.add_generation_prompt,
+            continue_final=body.continue_final_message,
         )
-        strings = chat.return_token_strs
-    else:
-        plain = _text_or_both_complaints(value)
-        served.adapter(plain.model)
-        text, strings = plain.prompt, plain.return_token_strs
     ids = served.prompts.encode(text)
     payload: dict[str, Any] = {
         "count": len(ids),
         "max_model_len": served.prompts.max_model_len,
         "tokens": ids,
-        "token_strs": served.text.names(ids) if strings else None,
+        "token_strs": served.text.names(ids) if body.return_token_strs else None,
     }
     return Reply(payload=payload)
 
@@ -47,7 +43,6 @@ async def detokenize(served: Served, request: Request) -> Reply:
     """The text of token ids."""
     body = check(DetokenizeBody, read_json(request.body, request.headers.get("content-type", "")))
     served.adapter(body.model)
-    check_ids(served, body.tokens)
     return Reply(payload={"prompt": served.text.decode(body.tokens)})
 
 
@@ -59,12 +54,12 @@ def check_ids(served: Served, ids: list[int], param: str | None = None) -> None:
         raise refusal(message) if param is None else wrong_value(message, param)
 
 
-def _text_or_both_complaints(value: Any) -> TokenizeTextBody:
-    """A body that is neither a text nor a conversation is told what both lack, as a union of the two is in vLLM."""
+def _text_or_chat(value: Any) -> TokenizeTextBody | TokenizeChatBody:
+    """The body as either of the two; where it is neither, what both lack is told, as for vLLM's union of them."""
     try:
         return check(TokenizeTextBody, value)
-    except Refused:
-        if is_object(value) and "prompt" not in value:
-            missing: dict[str, Any] = {"type": "missing", "msg": "Field required", "input": value}
-            raise invalid([{**missing, "loc": ("body", "prompt")}, {**missing, "loc": ("body", "messages")}]) from None
-        raise
+    except Invalid as no_text:
+        try:
+            return check(TokenizeChatBody, value)
+        except Invalid as no_chat:
+            raise Invalid(no_text.errors + no_chat.errors) from None
