@@ -16,6 +16,7 @@ class Facts(msgspec.Struct, kw_only=True):
     Attributes:
         server: ``vllm``, ``sglang``, ``llamacpp``, or ``other`` for any that lists models; ``none`` for no model server.
         version: As the server gives it.
+        standin: Whether it says that it is a stand-in.
         model: The model that was asked.
         max_model_len: Longest prompt and reply, in tokens.
         style: How it is read, a name of :mod:`warmgate.doctor.styles`.
@@ -43,6 +44,7 @@ class Facts(msgspec.Struct, kw_only=True):
 
     server: str | None = None
     version: str | None = None
+    standin: bool = False
     model: str | None = None
     max_model_len: int | None = None
     style: str | None = None

@@ -52,12 +52,15 @@ async def version(visit: Visit) -> Check:
     found = one_line(found, 60)
     visit.facts.version = found
     release = release_of(found)
+    visit.facts.standin = "x-warmgate-standin" in reply.headers
     if release is None:
         return warned(
             name, f"{found}: no release number; a build of somebody's own", mend="nothing here is known about it; see route", where=where
         )
     if release < FIRST:
         return warned(name, f"{found}: before 0.32, no decision route", mend="upgrade vLLM to 0.32 or newer", where=where)
+    if visit.facts.standin:
+        return passed(name, f"{found}, spoken by a stand-in: answers are made up, wire and cache rules are vLLM's", where=where)
     if release <= TRIED:
         return passed(name, found, where=where)
     if release <= KNOWN:
@@ -84,6 +87,9 @@ async def models(visit: Visit) -> Check:
         visit.facts.server = "vllm" if visit.facts.version else "other"
         return skipped(name, f"{reply.status}: closed without the right API key; see api_key", where=where)
     rows = _rows(reply)
+    if 300 <= reply.status < 400:
+        visit.facts.server = "none"
+        return failed(name, f"{reply.status}: redirects are not followed", mend="give the URL it redirects to; see reachable", where=where)
     if rows is None:
         if await _is_vllm(visit):
             visit.facts.server = "vllm"

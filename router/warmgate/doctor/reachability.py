@@ -69,6 +69,11 @@ def _why(error: EngineError, visit: Visit) -> tuple[str, str]:
                 f"no connection within {CONNECT_S:.0f} s: packets to {place} are dropped",
                 "check the address and the firewall; proxies from the environment are not used",
             )
+        if isinstance(cause, httpx.RemoteProtocolError) and "disconnected" in str(cause):
+            return (
+                "closed the connection without an HTTP reply: it crashed, or it speaks another protocol",
+                "check the port, and the server's log; https:// where the server has TLS",
+            )
         if isinstance(cause, ConnectionResetError | BrokenPipeError):
             return (
                 "the connection was reset before a reply",
@@ -106,6 +111,10 @@ async def resolve(host: str, port: int, deadline: Deadline) -> tuple[str, ...]:
         OSError: No such name.
         TimeoutError: No answer in time.
     """
+    try:
+        return (str(ip_address(host)),)
+    except ValueError:
+        pass  # a name
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[tuple[str, ...]] = loop.create_future()
 

@@ -32,6 +32,8 @@ def render(report: Report, console: Console) -> None:
 def _title(endpoint: EndpointReport) -> str:
     facts = endpoint.facts
     server = {"vllm": "vLLM", "none": "no model server", "other": "some model server", None: ""}.get(facts.server, facts.server) or ""
+    if facts.standin:
+        server = "stand-in for vLLM"
     parts = [endpoint.url, f"{server} {facts.version or ''}".strip(), one_line(facts.model or "", 60)]
     return " · ".join(part for part in parts if part)
 
@@ -45,7 +47,7 @@ def _table(endpoint: EndpointReport, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, show_header=False, padding=(0, 1), title=_title(endpoint), title_justify="left", title_style="bold")
+    table = Table(box=None, show_header=False, padding=(0, 1), title=Text(_title(endpoint), style="bold"), title_justify="left")
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
