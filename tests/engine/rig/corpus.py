@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 #: Words that must be one token with and without a leading space: labels and the roles of a chat.
 LABEL_WORDS = ("yes", "no", "Yes", "No", "YES", "NO", "system", "user", "assistant", "tool")
 
-_WORDS = """
+_WORD_LIST = """
 a about above access account act action add address after again against agent alert all allow almost already also always amount and
 another answer any api app append apply approve archive are argument around array as ask assert at attempt attribute audit author await
 back backup bad balance base batch be because been before begin behind below best better between big binary block body book bool both
@@ -48,7 +48,8 @@ those thread three through ticket time timeout title to today together token too
 true trust try turn two type under unit unknown unless until up update upload upper usage use user valid value variable verdict verify
 version very view visible volume vote wait walk want warm warning was watch way we weather week weight well were what when where which while
 who whole why wide will window wire with within without word work worker workspace world worth would wrap write wrong year yet you your zone
-""".split()
+"""
+_WORDS = tuple(_WORD_LIST.split())
 
 _COMMANDS = (
     "git diff --stat HEAD~1",
@@ -67,7 +68,7 @@ _COMMANDS = (
 
 
 def _prose(r: random.Random) -> str:
-    sentences = []
+    sentences: list[str] = []
     for _ in range(r.randint(2, 5)):
         words = [r.choice(_WORDS) for _ in range(r.randint(5, 14))]
         words[r.randrange(len(words))] += r.choice(("", ",", ";", ":"))
@@ -111,7 +112,9 @@ def _traceback(r: random.Random) -> str:
 
 
 def _diff(r: random.Random) -> str:
-    return f"--- a/{_name(r)}.py\n+++ b/{_name(r)}.py\n@@ -{r.randint(1, 90)},7 +{r.randint(1, 90)},9 @@\n-    {_name(r)}\n+    {_name(r)}\n"
+    return (
+        f"--- a/{_name(r)}.py\n+++ b/{_name(r)}.py\n@@ -{r.randint(1, 90)},7 +{r.randint(1, 90)},9 @@\n-    {_name(r)}\n+    {_name(r)}\n"
+    )
 
 
 def _labels(r: random.Random) -> str:

@@ -10,6 +10,7 @@ torchvision, for a machine whose package index has no CPU build of them.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import shlex
@@ -137,8 +138,10 @@ def _run(command: list[str], log: Path, doing: str) -> str:
 
 
 def _digest(version: str) -> str:
-    sources = [RIG / "install.py", RIG / "constraints.txt", RIG / "torchvision_ops.py"]
-    return hashlib.sha256(repr([version, sys.version_info[:2], *(s.read_bytes() for s in sources)]).encode()).hexdigest()
+    """What a venv is made from: when one of these changes, it is made anew."""
+    parts = [VLLM[version], VLLM["0.32"], TORCH, TORCHVISION, sys.version_info[:2]]
+    parts += [(RIG / name).read_bytes() for name in ("constraints.txt", "torchvision_ops.py")]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _say(line: str) -> None:
@@ -151,9 +154,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--with-0.31", dest="older", action="store_true", help="also the last release without a decision endpoint")
     options = parser.parse_args(arguments)
     try:
-        install("0.32")
-        if options.older:
-            install("0.31")
+        engine_home().mkdir(parents=True, exist_ok=True)
+        with (engine_home() / "install.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a second run waits, then finds everything there
+            install("0.32")
+            if options.older:
+                install("0.31")
     except InstallError as error:
         _say(f"error: {error}")
         return 1

@@ -20,8 +20,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.engine.rig import tiny_models
 from tests.engine.rig.home import engine_home, engine_python
@@ -121,7 +122,7 @@ class VllmServer:
             self.kv_replay_endpoint = f"tcp://127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> VllmServer:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -220,7 +221,9 @@ class VllmServer:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.call("POST", path, data, {"content-type": "application/json", **(headers or {})})
 
-    def call(self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None, timeout: float = 120.0) -> Reply:
+    def call(
+        self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None, timeout: float = 120.0
+    ) -> Reply:
         """Send one request and return the answer, an error's too. The server's API key is added unless `headers` has one."""
         merged = {key.lower(): value for key, value in (headers or {}).items()}
         if self.options.api_key is not None:
@@ -285,5 +288,5 @@ def _signal_group(group: int, number: int) -> bool:
     return True
 
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+def _lower(headers: Message) -> dict[str, str]:
     return {key.lower(): value for key, value in headers.items()}

@@ -33,12 +33,18 @@ CONFIGS = Path(__file__).with_name("configs")
 BASE_VOCAB = 3000
 
 #: How Qwen's tokenizers cut text before merging. Newline runs stay together, so `</think>\n\n` followed by a label keeps the label one token.
-_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 _CHAT = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _VISION = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
+_LIQUID_CHAT = ("<|pad|>", "<|im_start|>", "<|im_end|>", "<|startoftext|>", "<|endoftext|>")
+_LIQUID_IMAGE = (
+    "<image>",
+    "<|image_start|>",
+    "<|image_end|>",
+    "<|img_thumbnail|>",
+    *(f"<|img_row_{r}_col_{c}|>" for r in (1, 2) for c in (1, 2)),
+)
 _MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 
 
@@ -63,12 +69,20 @@ MODELS = {
     "qwen35": TinyModel(_CHAT + _VISION, _MARKUP),
     "qwen35moe": TinyModel(_CHAT + _VISION, _MARKUP, template="qwen35"),
     "lfm2vl": TinyModel(
-        ("<|pad|>", "<|im_start|>", "<|im_end|>", "<|startoftext|>", "<|endoftext|>", "<image>", "<|image_start|>", "<|image_end|>")
-        + ("<|img_thumbnail|>", *(f"<|img_row_{row}_col_{col}|>" for row in (1, 2) for col in (1, 2))),
+        (*_LIQUID_CHAT, *_LIQUID_IMAGE),
         tokens=(("bos_token", "<|startoftext|>"),),
     ),
     "clef": TinyModel(
-        (*_CHAT, "<|image_pad|>", "<|audio_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>", "<|audio_start|>", "<|audio_end|>"),
+        (
+            *_CHAT,
+            "<|image_pad|>",
+            "<|audio_pad|>",
+            "<|video_pad|>",
+            "<|vision_start|>",
+            "<|vision_end|>",
+            "<|audio_start|>",
+            "<|audio_end|>",
+        ),
         tokens=(
             ("image_token", "<|image_pad|>"),
             ("audio_token", "<|audio_pad|>"),
@@ -156,8 +170,10 @@ def train_tokenizer(model: TinyModel) -> Tokenizer:
     for word in LABEL_WORDS:
         if len(tokenizer.encode(word).ids) != 1:
             raise RuntimeError(f"{word!r} did not become one token: systemone would answer 501")
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in model.special])
-    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in model.markup])
+    special = [AddedToken(token, special=True, normalized=False) for token in model.special]
+    markup = [AddedToken(token, special=False, normalized=False) for token in model.markup]
+    tokenizer.add_special_tokens(special)  # pyright: ignore[reportUnknownMemberType] - the library types it as a bare list
+    tokenizer.add_tokens(markup)  # pyright: ignore[reportUnknownMemberType] - as above
     return tokenizer
 
 

@@ -5,6 +5,7 @@ its compiled part, so the operators `torchvision::nms` and `::qnms` do not exist
 import only (image processors of models that the tests run without images). Declaring the two schemas first is enough; nothing calls them.
 """
 
+import importlib
 import sys
 from importlib.abc import MetaPathFinder
 
@@ -17,8 +18,7 @@ class _DeclareFirst(MetaPathFinder):
     def find_spec(self, fullname, path=None, target=None):  # type: ignore[no-untyped-def]
         if fullname == "torchvision":
             sys.meta_path.remove(self)
-            import torch
-
+            torch = importlib.import_module("torch")  # by name: only the engine's venv has it
             for op in ("nms", "qnms"):
                 torch.library.define(f"torchvision::{op}", _SCHEMA)
         # Always None: the finders after this one do the finding.
