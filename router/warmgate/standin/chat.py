@@ -92,10 +92,20 @@ def _prepared(value: dict[str, Any]) -> dict[str, Any]:
         value = {**value, "tool_choice": "auto"}
     elif choice not in ("none", None):
         _check_choice(choice, tools)
+    if messages := as_list(value.get("messages")):
+        value = {**value, "messages": [_renamed(message) for message in messages]}
     check_logprob_fields(value, "top_logprobs", value.get("logprobs"))
     if value.get("stream_options") and not value.get("stream"):
         raise wrong_value("Stream options can only be defined when `stream=True`.", "stream_options")
     return value
+
+
+def _renamed(message: Any) -> Any:
+    """A message whose reasoning goes by its old name, with the new one."""
+    old = as_object(message).get("reasoning_content")
+    if old is None:
+        return message
+    return {**{key: value for key, value in message.items() if key != "reasoning_content"}, "reasoning": message.get("reasoning") or old}
 
 
 def _check_choice(choice: Any, tools: Any) -> None:

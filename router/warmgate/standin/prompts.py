@@ -157,8 +157,8 @@ def untrusted_template() -> Exception:
 def normalized(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages as vLLM hands them to a chat template (``vllm/renderers/chat_utils.py``).
 
-    Contents in parts become one text, joined by line ends; a call's arguments become an object; ``reasoning_content`` becomes
-    ``reasoning`` and both are shown.
+    Contents in parts become one text, joined by line ends; a call's arguments become an object; ``reasoning`` is shown under its old name
+    too. (A client's ``reasoning_content`` counts for chat alone: ``/tokenize`` overlooks it.)
 
     Raises:
         Refused: A message has no role, or a call is not a function's.
@@ -174,7 +174,7 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     if role == "assistant":
         if message.get("tool_calls"):
             shown["tool_calls"] = [_call(call) for call in message["tool_calls"]]
-        reasoning = message.get("reasoning", message.get("reasoning_content"))
+        reasoning = message.get("reasoning")
         if reasoning is not None:
             shown["reasoning"] = shown["reasoning_content"] = reasoning
     if role == "tool" and "tool_call_id" in message:
