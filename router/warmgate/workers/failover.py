@@ -1,0 +1,194 @@
+"""One call, on one worker and, should that be found dead before its reply begins, on the next: what all transports share.
+
+Nothing here knows a library: a transport hands in how to send, and its errors are told by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from warmgate.errors import OptionError
+from warmgate.workers.binding import Binding, Outcome, Role
+from warmgate.workers.context import current_session
+from warmgate.workers.pool import WorkerPool
+from warmgate.workers.probe import of_this_machine
+
+SESSION_HEADER = "X-Session-ID"
+"""vLLM's chat takes this one and reports it in its KV events."""
+
+Kind = Literal["connect", "connect_timeout", "broken", "timeout", "other"]
+"""What a library's error amounts to: no connection; none in time; broken before the reply's head; no reply in time; not the worker's."""
+
+_KINDS: Mapping[str, Kind] = {
+    "ConnectError": "connect",
+    "ConnectTimeout": "connect_timeout",
+    "ReadError": "broken",
+    "WriteError": "broken",
+    "CloseError": "broken",
+    "RemoteProtocolError": "broken",
+    "ReadTimeout": "timeout",
+    "WriteTimeout": "timeout",
+}
+_OUTCOMES: Mapping[Kind, Outcome] = {"connect": "refused", "connect_timeout": "timeout", "broken": "reset", "timeout": "timeout"}
+
+
+def kind_of(fault: Exception) -> Kind:
+    """The kind of an error of httpx or httpx2, whose names agree."""
+    if of_this_machine(fault):
+        return "other"
+    return _KINDS.get(type(fault).__name__, "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes.
+
+    Args:
+        worker: Base URL.
+        headers: To be set on it.
+    """
+
+    worker: str
+    headers: Mapping[str, str]
+
+    def address(self) -> tuple[str, str, int | None, str]:
+        """Scheme, host, port and a path to put in front of the request's own."""
+        parts = urlsplit(self.worker)
+        return parts.scheme, parts.hostname or "", parts.port, parts.path
+
+
+class Reply(Protocol):
+    """The head of a reply, as httpx and httpx2 have it."""
+
+    @property
+    def status_code(self) -> int:
+        """Its status."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers; names in any case."""
+        ...
+
+
+R = TypeVar("R", bound=Reply)
+
+
+class Calls:
+    """Sends the calls of one transport.
+
+    Args:
+        pool: Where they may go.
+        role: Which of its roles.
+        session_header: Where a request carries its session.
+        faults: What the library raises when a call fails.
+
+    Raises:
+        OptionError: The header's name cannot be one.
+    """
+
+    def __init__(self, pool: WorkerPool, role: Role, session_header: str, faults: type[Exception]) -> None:
+        if not session_header.isascii() or not session_header.replace("-", "").replace("_", "").isalnum():
+            raise OptionError(f"{session_header!r} cannot be the name of a header", where="session_header")
+        self._pool = pool
+        self._role: Role = role
+        self._header = session_header
+        self._faults = faults
+
+    def _session(self, headers: Mapping[str, str]) -> str | None:
+        return headers.get(self._header) or current_session()
+
+    async def send(self, headers: Mapping[str, str], transmit: Callable[[Target], Awaitable[R]], *, replayable: bool) -> R:
+        """Make a call.
+
+        Args:
+            headers: Of the request.
+            transmit: Sends it to a worker, up to the head of the reply.
+            replayable: Whether its body can be sent twice.
+        """
+        attempt = Attempt(self._pool, self._role, self._session(headers))
+        while True:
+            session = attempt.session
+            target = attempt.target(
+                await self._pool.anyone(self._role) if session is None else await self._pool.acquire(session, self._role)
+            )
+            try:
+                reply = await transmit(target)
+            except self._faults as fault:
+                if not attempt.failed(fault, replayable=replayable) or not await self._pool.found_dead(target.worker):
+                    raise
+            else:
+                return attempt.answered(reply)
+
+    def send_sync(self, headers: Mapping[str, str], transmit: Callable[[Target], R], *, replayable: bool) -> R:
+        """:meth:`send` for code that cannot await."""
+        attempt = Attempt(self._pool, self._role, self._session(headers))
+        while True:
+            session = attempt.session
+            target = attempt.target(self._pool.anyone_sync(self._role) if session is None else self._pool.acquire_sync(session, self._role))
+            try:
+                reply = transmit(target)
+            except self._faults as fault:
+                if not attempt.failed(fault, replayable=replayable) or not self._pool.found_dead_sync(target.worker):
+                    raise
+            else:
+                return attempt.answered(reply)
+
+
+class Attempt:
+    """One call under way, on one worker after another.
+
+    Args:
+        pool: Where it may go.
+        role: Which of its roles.
+        session: Whose call it is; None goes to any open worker.
+    """
+
+    __slots__ = ("_fault", "_pool", "_role", "_tried", "session")
+
+    def __init__(self, pool: WorkerPool, role: Role, session: str | None) -> None:
+        self._pool = pool
+        self._role: Role = role
+        self._tried: list[str] = []
+        self._fault: Exception | None = None
+        self.session = session
+
+    def target(self, bound: Binding | str) -> Target:
+        """Where to send it.
+
+        Raises:
+            Exception: The last worker's fault, where the session is still, or again, on a worker that was tried.
+        """
+        target = Target(bound.worker, bound.headers) if isinstance(bound, Binding) else Target(bound, {})
+        if self._fault is not None:
+            if target.worker in self._tried:
+                raise self._fault
+            self._pool.counts.add("retried_elsewhere", role=self._role)
+        self._tried.append(target.worker)
+        return target
+
+    def failed(self, fault: Exception, *, replayable: bool) -> bool:
+        """Report a failure, and say whether to look if the worker is dead: only then may the call be made elsewhere."""
+        self._fault = fault
+        kind = kind_of(fault)
+        if kind == "other":
+            return False
+        self._pool.report(self._tried[-1], _OUTCOMES[kind])
+        if kind == "timeout":
+            return False  # slow is not dead, and the worker may be computing
+        return replayable or kind != "broken"
+
+    def answered(self, reply: R) -> R:
+        """Report that the head of a reply came."""
+        outcome: Outcome = "ok"
+        if reply.status_code in (429, 503, 529):
+            outcome = "overloaded"
+        elif reply.status_code >= 500:
+            outcome = "fault"
+        self._pool.report(self._tried[-1], outcome)
+        if self.session is not None:
+            self._pool.saw(self.session, reply.headers, self._role)
+        return reply
