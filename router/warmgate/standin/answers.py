@@ -84,7 +84,8 @@ class Answers:
         about = _words(state[-READ_CHARACTERS:])
         texts = list(options)
         if [label.strip().lower() for label in labels] == ["yes", "no"]:
-            texts[0] = f"{asked} {texts[0]}"
+            yes, no = ("" if text == label.strip() else text for text, label in zip(texts, labels, strict=True))
+            texts = [f"{asked} {yes}", no]
         return Opinion(_softmax([SHARPNESS * _overlap(text, about) for text in texts]))
 
     def pick(self, values: Sequence[str], prompt: str, name: str | None = None) -> int:
@@ -143,11 +144,11 @@ def _find_options(prompt: str, labels: Sequence[str]) -> tuple[str, str, list[st
     texts: dict[int, str] = {}
     first = len(lines)
     for number, label in enumerate(labels):
-        begins = re.compile(rf"^\W{{0,3}}{re.escape(label.strip())}(?:[:.)\]]|\s+[-–]?)\s*(.*)$")
+        begins = re.compile(rf"^\W{{0,3}}{re.escape(label.strip())}(?:(?:[:.)\]]|\s+[-–]?)\s*(.*))?$")
         for at in range(len(lines) - 1, -1, -1):
             found = begins.match(lines[at])
             if found:
-                texts[number] = found.group(1)
+                texts[number] = found.group(1) or ""
                 first = min(first, at)
                 break
     asked_at = max((at for at in range(min(first, len(lines))) if lines[at].lstrip().startswith("Question:")), default=max(first - 1, 0))

@@ -35,9 +35,11 @@ class Prompts:
         text: The tokenizer.
         template: The chat template.
         max_model_len: Tokens a prompt may have.
+        model: What the model is called in complaints.
     """
 
-    def __init__(self, text: Text, template: ChatTemplate, max_model_len: int) -> None:
+    def __init__(self, text: Text, template: ChatTemplate, max_model_len: int, model: str) -> None:
+        self.model = model
         self.text = text
         self.template = template
         self.max_model_len = max_model_len
@@ -63,7 +65,7 @@ class Prompts:
             options.pop(decided, None)
         if not messages:
             raise refusal("Cannot apply chat template to an empty conversation. Provide at least one message.")
-        shown = normalized(messages)
+        shown = normalized(messages, self.model)
         try:
             text = self.template.render(
                 shown,
@@ -154,7 +156,7 @@ def untrusted_template() -> Exception:
     )
 
 
-def normalized(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def normalized(messages: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, Any]]:
     """Messages as vLLM hands them to a chat template (``vllm/renderers/chat_utils.py``).
 
     Contents in parts become one text, joined by line ends; a call's arguments become an object; ``reasoning`` is shown under its old name
@@ -163,14 +165,14 @@ def normalized(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Raises:
         Refused: A message has no role, or a call is not a function's.
     """
-    return [_message(message) for message in messages]
+    return [_message(message, model) for message in messages]
 
 
-def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+def _message(message: Mapping[str, Any], model: str) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str):
         raise refusal("each message needs a role", 400, "Bad Request", "body.messages")
-    shown: dict[str, Any] = {"role": role, "content": _content(message.get("content"))}
+    shown: dict[str, Any] = {"role": role, "content": _content(message.get("content"), model)}
     if role == "assistant":
         if message.get("tool_calls"):
             shown["tool_calls"] = [_call(call) for call in message["tool_calls"]]
@@ -184,7 +186,7 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _content(content: Any) -> str:
+def _content(content: Any, model: str) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
@@ -199,7 +201,7 @@ def _content(content: Any) -> str:
         known = as_object(part)
         value = known.get("text", known.get("thinking", known.get("refusal")))
         if not isinstance(value, str):
-            raise refusal("standin is not a multimodal model")
+            raise refusal(f"{model} is not a multimodal model")
         texts.append(value)
     return "\n".join(texts)
 

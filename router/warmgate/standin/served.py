@@ -54,7 +54,7 @@ class Served:
         template = ChatTemplate.default() if options.chat_template is None else ChatTemplate.from_file(options.chat_template)
         self.engine = Engine(options.block_size, options.kv_tokens, options.hash_algorithm, options.hash_seed)
         limit = min(options.max_model_len, self.engine.capacity * options.block_size)
-        self.prompts = Prompts(self.text, template, limit)
+        self.prompts = Prompts(self.text, template, limit, options.models[0])
         self.answers = Answers(Script.of(options.script))
         self.faults = Faults(options.faults)
         self.adapters = {name: Adapter(name, index=number) for number, name in enumerate(options.loras, 1)}

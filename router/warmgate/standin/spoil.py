@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from warmgate.standin.shapes import as_list, as_object, is_object
+from warmgate.standin.shapes import as_list, as_object, is_list, is_object
 
 Payload: TypeAlias = dict[str, Any]
 
@@ -105,13 +105,22 @@ def _wrong_ids(payload: Payload) -> None:
 
 
 def _wrong_argmax(payload: Payload) -> None:
+    """Name another option, and leave no doubt that it is the lesser one."""
     for answer in _answers(payload):
         shares = answer.get("probabilities")
-        if "choice" in answer and is_object(shares) and shares:
-            by_name = as_object(shares)
-            answer["choice"] = min(by_name, key=lambda name: by_name[name])
-        elif "choice" in answer and as_list(shares):
-            answer["choice"] = min(map(as_object, as_list(shares)), key=lambda entry: entry["probability"])["value"]
+        if "choice" not in answer:
+            continue
+        if is_object(shares) and len(shares) > 1:
+            best = answer["choice"]
+            other = min((name for name in shares if name != best), key=shares.__getitem__)
+            shares[best], shares[other] = shares[best] + shares[other] / 2, shares[other] / 2
+            answer["choice"] = other
+        elif is_list(shares) and len(shares) > 1:
+            entries = sorted(map(as_object, shares), key=lambda entry: entry["probability"])
+            least, most = entries[0], entries[-1]
+            most["probability"] += least["probability"] / 2
+            least["probability"] /= 2
+            answer["choice"] = least["value"]
 
 
 SPOILERS: dict[str, Callable[[Payload], None]] = {
