@@ -203,12 +203,10 @@ class VllmServer:
         if o.allowed_origins is not None:
             flags += ["--allowed-origins", json.dumps(o.allowed_origins)]
         if o.kv_events:
-            config = {
-                "enable_kv_cache_events": True,
-                "publisher": "zmq",
-                "endpoint": self.kv_events_endpoint,
-                "replay_endpoint": self.kv_replay_endpoint,
-            }
+            # Only a wildcard makes vLLM bind its publisher; to a plain host it would connect and wait for the subscriber to bind.
+            endpoints = {"endpoint": self.kv_events_endpoint, "replay_endpoint": self.kv_replay_endpoint}
+            config: dict[str, object] = {"enable_kv_cache_events": True, "publisher": "zmq"}
+            config |= {key: str(value).replace("127.0.0.1", "*") for key, value in endpoints.items()}
             flags += ["--kv-events-config", json.dumps(config)]
         return [str(engine_python(o.version)), "-m", "vllm.entrypoints.openai.api_server", *flags, *o.extra]
 
