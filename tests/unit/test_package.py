@@ -35,3 +35,14 @@ def test_errors_are_one_printable_line_and_cross_processes():
     assert str(fault) == "a b: bad thing [31m; do this"
     again = pickle.loads(pickle.dumps(fault))
     assert (type(again), str(again)) == (TraceError, str(fault))
+
+
+def test_exports_are_there():
+    """``from warmgate import Gate`` would fail for a name in the documentation."""
+    import warmgate
+
+    assert set(warmgate.__all__) <= set(dir(warmgate))
+    for name in warmgate.__all__:
+        assert getattr(warmgate, name)
+    with pytest.raises(AttributeError, match="Gat"):
+        _ = warmgate.Gat

@@ -116,6 +116,11 @@ class Planner:
             turns.insert(0, {"role": "system", "content": instructions})
         return self.template.render(turns, **self.gate_kwargs)
 
+    def text(self, session: str) -> str:
+        """The session's prompt text as last planned, without its generation prompt; empty where nothing was planned."""
+        held = self._sessions.get(session)
+        return held.transcript.text if held is not None else ""
+
     def forget(self, session: str) -> None:
         """Drop what is kept of a session."""
         self._sessions.pop(session, None)

@@ -1,0 +1,138 @@
+"""What the gate decided, and everything needed to see why."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+import msgspec
+
+from warmgate.answers import Answer
+from warmgate.turn import ProposedCall
+
+Word = Literal["allow", "ask", "deny"]
+"""The closed set of verdicts. ``ask`` is a value like the others: a person decides."""
+
+Strategy = Literal["all", "freeze", "append", "remount", "native", "keep"]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict on one proposed call.
+
+    Attributes:
+        call: Id of the call.
+        verdict: See :data:`Word`.
+        reason: One plain sentence a person can act on.
+        source: ``rules``, ``none`` (no policy installed), or the engine whose answer moved a grey case.
+        rule: The rule that decided, where one did.
+        binding: Ties the verdict to the exact call, policy and model; see :func:`binding_of`.
+        policy: Name and version of the policy.
+        shadow: Decided and recorded, to be enforced by nobody.
+    """
+
+    call: str
+    verdict: Word
+    reason: str
+    source: str
+    binding: str
+    rule: str | None = None
+    policy: str | None = None
+    shadow: bool = False
+
+
+class Mounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools the agent may call now.
+
+    Attributes:
+        tools: Names, in the order of the turn's tools.
+        strategy: How the set came to be.
+        changed: Whether it differs from the session's previous set.
+        reason: One sentence, with the figures where a price was weighed.
+        shadow: Decided and recorded; the agent keeps what it had.
+    """
+
+    tools: tuple[str, ...]
+    strategy: Strategy
+    changed: bool
+    reason: str
+    shadow: bool = False
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine request as it was sent.
+
+    Attributes:
+        questions: Ids of the questions it carried.
+        state: ``aligned``, ``json`` or ``facts`` (resolved facts of proposed calls, never the transcript).
+        outcome: ``answered``, ``partial`` or ``no_answer``.
+        engine: The engine that answered, or ``None``.
+        worker: Where it was sent.
+        elapsed_s: Seconds.
+        answers: Id → answer.
+        reason: Why steps were left, or why the state is not aligned.
+        shared_characters: Characters of the agent's prompt that this read restates from the front, by construction.
+    """
+
+    questions: tuple[str, ...]
+    state: Literal["aligned", "json", "facts"]
+    outcome: Literal["answered", "partial", "no_answer"]
+    engine: str | None
+    worker: str
+    elapsed_s: float
+    answers: dict[str, Answer]
+    reason: str = ""
+    shared_characters: int = 0
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The gate's answer to one turn.
+
+    Attributes:
+        id: Also the prefix of the request ids of its reads.
+        mounts: Tools to offer.
+        verdicts: Call id → verdict, for every proposed call.
+        worker: Base URL that the agent's call must go to.
+        headers: Headers the agent's call must carry (stickiness, gateways).
+        reads: Engine requests in the order sent.
+        reasons: Sentences for people: what was left, why, what could not be known.
+        flags: ``forged_markup`` and the like.
+        elapsed_s: Seconds the whole decision took.
+    """
+
+    id: str
+    mounts: Mounts
+    verdicts: dict[str, Verdict]
+    worker: str
+    headers: dict[str, str]
+    reads: tuple[Read, ...]
+    reasons: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    elapsed_s: float = 0.0
+
+    def to_json(self) -> bytes:
+        """This decision as one JSON object."""
+        return msgspec.json.encode(self)
+
+
+def binding_of(call: ProposedCall, *, policy: str, model: str) -> str:
+    """Hash that ties a verdict to the exact call, policy and model version.
+
+    Arguments are compared as values where they parse as JSON, so that blanks and key order do not matter, and as text where they do not.
+    """
+    arguments: Any = call.arguments
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments, object_pairs_hook=_once)
+        except (ValueError, RecursionError):
+            arguments = {"$text": call.arguments}
+    canonical = json.dumps([call.name, arguments, policy, model], sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A key given twice means whatever a parser makes of it, so such arguments are compared as text."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found

@@ -1,0 +1,75 @@
+"""What the gate asks of policies: two protocols and the words they exchange. The gate knows no policy pack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from warmgate.answers import Answer
+from warmgate.decision import Mounts, Word
+from warmgate.questions import Question
+from warmgate.turn import ProposedCall, Turn
+
+
+@runtime_checkable
+class MountPolicy(Protocol):
+    """Which tools the agent may call now."""
+
+    name: str
+    version: str
+
+    def questions(self, turn: Turn, mounted: tuple[str, ...] | None) -> Mapping[str, Question]:
+        """What to ask before this turn; nothing where the current set holds anyway.
+
+        Args:
+            turn: The turn about to happen.
+            mounted: What the session has mounted; ``None`` at its first turn.
+        """
+        ...
+
+    def settle(self, turn: Turn, mounted: tuple[str, ...] | None, answers: Mapping[str, Answer], *, widen: bool) -> Mounts:
+        """The set from the answers. Unanswered questions keep the current set, never a smaller one.
+
+        Args:
+            turn: As above.
+            mounted: As above.
+            answers: Question id → answer; those without are missing.
+            widen: Whether the answers may add tools; false where message content forged control markup.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What rules say of one call.
+
+    Attributes:
+        verdict: The rules' own word.
+        reason: One plain sentence.
+        rule: The rule that decided.
+        question: What a model may be asked to move a grey case between ask and allow; ``None`` where rules are final.
+        facts: The state of that question: resolved facts alone.
+    """
+
+    verdict: Word
+    reason: str
+    rule: str | None = None
+    question: Question | None = None
+    facts: Mapping[str, Any] | None = None
+
+
+@runtime_checkable
+class CallPolicy(Protocol):
+    """Whether a proposed call may run."""
+
+    name: str
+    version: str
+
+    def judge(self, call: ProposedCall, turn: Turn) -> Judgement:
+        """Judge by rules. Must not raise; whatever goes wrong inside is ``ask``."""
+        ...
+
+    def settle(self, call: ProposedCall, judgement: Judgement, answer: Answer) -> Judgement:
+        """Move a grey case by a model's answer, under this policy's own thresholds. Called only for judgements with a question."""
+        ...

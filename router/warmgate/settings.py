@@ -1,0 +1,129 @@
+"""Everything an operator can set: in code, as ``WARMGATE_*`` in the environment, or in ``warmgate.toml``; later ones give way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from warmgate.errors import OptionError
+from warmgate.foreign import mapping, text
+
+EngineName = Literal["systemone", "decisions", "prefix_read", "round_trip"]
+Mode = Literal["enforce", "shadow"]
+
+FILE = "warmgate.toml"
+
+
+class Settings(BaseSettings):
+    """Settings of a gate.
+
+    Attributes:
+        workers: Base URLs of the workers that serve the agent's model, one API server each.
+        model: Name under which they serve it.
+        gate_workers: Workers of a small decision model of its own; empty: the agent's model answers (``shared``).
+        gate_model: Name of that model.
+        engines: Engines in the order they are tried.
+        dialect: Dialect of ``systemone`` on the workers.
+        round_trip_url: OpenAI-compatible server of the last resort; without it ``round_trip`` asks the worker itself.
+        round_trip_model: Its model.
+        deadline_ms: Milliseconds one decision may take, all engines and retries together.
+        chat_template: Chat template of the agent's model (``.jinja``, ``tokenizer_config.json`` or a folder holding either); without it
+            states are JSON.
+        api_key_env: Name of the environment variable that holds the workers' API key.
+        affinity: ``memory``, or the URL of a Redis.
+        affinity_ttl_s: Seconds a session keeps its worker after its last use.
+        session_header: Header that carries the session to workers and gateways.
+        gateway: Engine gateway that the workers stand behind, if any.
+        cache_salt: Salt of the agent's calls where a turn names none.
+        priority: Priority of decisions, where workers schedule by it; lower is first.
+        label_mass_floor: An aligned read whose label mass is below this is asked once more with a JSON state.
+        policies: Names in the entry-point group ``warmgate.policies``.
+        mounts_mode: ``shadow`` decides and records mounts and changes nothing.
+        calls_mode: The same for verdicts.
+        on_ask: ``deny`` where nobody is there to approve.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="WARMGATE_", toml_file=FILE, extra="forbid", frozen=True)
+
+    workers: Annotated[tuple[str, ...], NoDecode] = Field(min_length=1)
+    model: str = Field(min_length=1)
+    gate_workers: Annotated[tuple[str, ...], NoDecode] = ()
+    gate_model: str | None = None
+    engines: Annotated[tuple[EngineName, ...], NoDecode] = ("systemone", "prefix_read", "round_trip")
+    dialect: str = "vllm"
+    round_trip_url: str | None = None
+    round_trip_model: str | None = None
+    deadline_ms: float = Field(default=2000, gt=0, le=600_000)
+    chat_template: Path | None = None
+    api_key_env: str | None = None
+    affinity: str = "memory"
+    affinity_ttl_s: float = Field(default=3600, gt=0)
+    session_header: str = "X-Session-ID"
+    gateway: Literal["vllm-router", "smg"] | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+    label_mass_floor: float = Field(default=0.1, ge=0, le=1)
+    policies: Annotated[tuple[str, ...], NoDecode] = ("mounts", "shell")
+    mounts_mode: Mode = "enforce"
+    calls_mode: Mode = "enforce"
+    on_ask: Literal["ask", "deny"] = "ask"
+
+    def __init__(self, **values: Any) -> None:
+        """Raises OptionError, one line, for the first setting that is wrong."""
+        try:
+            super().__init__(**values)
+        except ValidationError as fault:
+            first = fault.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "settings"
+            raise OptionError(first["msg"], where=f"Settings.{where}", mend=f"in code, in {FILE}, or as WARMGATE_{where.upper()}") from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists(cls, values: Any) -> Any:
+        """Lists come from the environment as ``a,b``."""
+        given = dict(mapping(values))
+        for name in ("workers", "gate_workers", "engines", "policies"):
+            if (listed := text(given.get(name))) is not None:
+                given[name] = [part.strip() for part in listed.split(",") if part.strip()]
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.gate_workers and not self.gate_model:
+            raise ValueError("gate_workers serve a model of their own: name it in gate_model")
+        if not self.engines:
+            raise ValueError("engines: name at least one")
+        if len(set(self.engines)) < len(self.engines):
+            raise ValueError("engines: each at most once")
+        return self
+
+    @property
+    def api_key(self) -> str | None:
+        """The workers' API key.
+
+        Raises:
+            OptionError: The variable it should come from is not set.
+        """
+        if self.api_key_env is None:
+            return None
+        key = os.environ.get(self.api_key_env)
+        if not key:
+            raise OptionError(f"the environment variable {self.api_key_env} is not set", where="Settings.api_key_env")
+        return key
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Code first, then the environment, then the file."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
