@@ -24,6 +24,9 @@ from warmgate.standin.served import Request
 
 App: TypeAlias = Callable[[Request], Awaitable[Reply]]
 MAX_HEAD = 1 << 16
+LINGER = 1.0
+"""Seconds that a refused client has to stop sending and read why."""
+
 SERVER = b"warmgate-standin"
 
 
@@ -54,6 +57,7 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._size = 0
         self._reading = False
+        self._lingering = False
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is gone."""
 
@@ -83,6 +87,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a request. What comes before the last answer is out is kept, and no more is read meanwhile."""
+        if self._lingering:
+            return
         if not self._reading:  # one limit for a whole request: its timer is not wound up again by every byte
             self._reading = True
             if self._task is None:
@@ -264,7 +270,15 @@ class Connection(asyncio.Protocol):
             headers.append((b"x-warmgate-standin", b"1"))
             for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
                 self._write(self._http.send(event) or b"")
-        self._finish()
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close in the client's own time: to close on what it is still sending would reset the connection under its answer."""
+        self._lingering = True
+        if self._transport is not None and not self._transport.is_closing():
+            with contextlib.suppress(OSError, RuntimeError):
+                self._transport.write_eof()
+            asyncio.get_running_loop().call_later(LINGER, self._finish)
 
     def _wait(self, seconds: float) -> None:
         self._stop_waiting()
