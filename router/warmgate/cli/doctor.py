@@ -7,8 +7,8 @@ import os
 
 import click
 
-from warmgate.output import write_bytes
 from warmgate.errors import OptionError
+from warmgate.output import write_bytes
 
 
 @click.command("doctor")
