@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from warmgate.cli.app import say
-from warmgate.output import write_bytes
 from warmgate.errors import InputError, OptionError
+from warmgate.output import write_bytes
 
 if TYPE_CHECKING:
     from warmgate.engines import AskRequest, ChainResult

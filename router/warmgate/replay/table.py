@@ -137,9 +137,7 @@ def _breaks(replay: Replay) -> Iterable[RenderableType]:
 
 def _kind(kind: Kind) -> Iterable[RenderableType]:
     worst = kind.worst
-    yield _paragraph(
-        Text.assemble((one_line(kind.name, 60), "bold"), f"  {count(kind.tokens)} tokens in {plural(kind.calls, 'call')}")
-    )
+    yield _paragraph(Text.assemble((one_line(kind.name, 60), "bold"), f"  {count(kind.tokens)} tokens in {plural(kind.calls, 'call')}"))
     given = "" if kind.calls == 1 else f", {count(worst.tokens)} tokens"
     lead = "worst: " if kind.calls > 1 else ""
     detail = one_line(worst.detail, 240)

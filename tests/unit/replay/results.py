@@ -34,7 +34,23 @@ def rows(sessions: int = 3, calls: int = 8, *, trace: int = 0, parts: bool = Tru
             lost, cause = 0, None
             if losses and reusable and (c + 2 * s) % 6 == 3:
                 lost, cause = (reusable, "worker_change") if s % 2 else (reusable // 2 // BLOCK * BLOCK, "eviction")
-            found.append(CallRow(f"session-{s}", c, "qwen3", prompt, reusable, reusable - lost, "predicted", lost, cause, at, why, trace, 64 * c if at else 0))
+            found.append(
+                CallRow(
+                    f"session-{s}",
+                    c,
+                    "qwen3",
+                    prompt,
+                    reusable,
+                    reusable - lost,
+                    "predicted",
+                    lost,
+                    cause,
+                    at,
+                    why,
+                    trace,
+                    64 * c if at else 0,
+                )
+            )
             before = prompt
     return found
 
