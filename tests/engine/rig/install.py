@@ -82,10 +82,10 @@ def install(version: str = "0.32") -> Path:
 
 def _install_base(python: Path, log: Path) -> None:
     torch_args = shlex.split(os.environ.get("WARMGATE_TORCH_PIP_ARGS", ""))
-    _pip(python, log, [TORCH, *torch_args])
+    _pip(python, log, [TORCH, *torch_args], what=TORCH)
     _pip(python, log, ["--no-deps", VLLM["0.32"]])
     _pip(python, log, ["-c", str(RIG / "constraints.txt"), *_requirements(python, log)], what="vLLM's requirements")
-    _pip(python, log, ["--no-deps", TORCHVISION, *torch_args])
+    _pip(python, log, ["--no-deps", TORCHVISION, *torch_args], what=TORCHVISION)
     if _imports(python, "torchvision"):
         return
     site = _site_packages(python, log)
@@ -132,8 +132,9 @@ def _run(command: list[str], log: Path, doing: str) -> str:
         file.write(f"$ {shlex.join(command)}\n{result.stdout}{result.stderr}\n")
     if result.returncode:
         said = [line.strip() for line in (result.stdout + result.stderr).splitlines() if line.strip()]
-        errors = [line for line in said if line.startswith("ERROR")] or said or [f"exit {result.returncode}"]
-        raise InstallError(f"{doing} failed: {errors[-1]} (log: {log})")
+        errors = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR")]
+        reason = errors[0] if errors else said[-1] if said else f"exit {result.returncode}"
+        raise InstallError(f"{doing} failed: {reason[:200]} (log: {log})")
     return result.stdout
 
 
