@@ -39,8 +39,8 @@ class BlockNames:
         seed: What the first block's parent is made of.
     """
 
-    REMEMBERED = 1 << 17
-    """Blocks whose names are remembered before the memory starts anew (about 30 MB)."""
+    REMEMBERED = 1 << 15
+    """Blocks whose names are remembered before the memory starts anew (about 20 MB with blocks of 16)."""
 
     def __init__(self, block_size: int, algorithm: Algorithm = "sha256", seed: str = DEFAULT_SEED) -> None:
         self.block_size = block_size

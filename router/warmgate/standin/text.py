@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MAX_TOKENIZER_BYTES = 64 << 20
 """No published ``tokenizer.json`` is larger than about 35 MB."""
 
-REMEMBERED_CHARACTERS = 8 << 20
-"""How much text the memory of encoded pieces holds before it starts anew."""
+REMEMBERED_CHARACTERS = 2 << 20
+"""How much text the memory of encoded pieces holds before it starts anew (about 25 MB)."""
 
 LONG_PIECE = 2000
 """Characters above which a piece is cut at its line ends too."""

@@ -19,6 +19,7 @@ from warmgate.standin.options import OptionArguments, Options
 from warmgate.standin.served import Request, Served
 
 REMEMBERED = 1024
+REMEMBERED_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,9 @@ class StandIn:
     def __init__(self, **arguments: Unpack[OptionArguments]) -> None:
         self.options = Options(**arguments)
         self.served = Served(self.options)
-        self.requests: deque[Exchange] = deque(maxlen=REMEMBERED)
-        """The latest requests, oldest first."""
+        self.requests: deque[Exchange] = deque()
+        """The latest requests, oldest first: as many as a thousand, as long as their bodies fit in 32 MB."""
+        self._held = 0
         self._app = App(self.served)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
@@ -193,6 +195,9 @@ class StandIn:
 
     def _seen(self, request: Request, status: int) -> None:
         self.requests.append(Exchange(request.method, request.path, dict(request.headers), request.body, status))
+        self._held += len(request.body)
+        while len(self.requests) > REMEMBERED or (self._held > REMEMBERED_BYTES and len(self.requests) > 1):
+            self._held -= len(self.requests.popleft().body)
 
     async def __aenter__(self) -> Self:
         return await self.start()
