@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.alignment.test_plan import GEMMAISH, QWENISH
 
+from tests.unit.alignment.test_plan import GEMMAISH, QWENISH
 from warmgate.alignment.markup import Markup
 from warmgate.alignment.recipe import learn
 from warmgate.alignment.template import ChatTemplate
