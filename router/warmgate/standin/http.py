@@ -37,7 +37,7 @@ class Connection(asyncio.Protocol):
         app: Answers requests.
         options: Bounds of size and time.
         open_connections: Where this connection enters and leaves itself.
-        note: Told of each finished exchange.
+        note: Told of each exchange, with the reply's status, or 0 when the client left before there was one.
     """
 
     def __init__(
@@ -138,6 +138,8 @@ class Connection(asyncio.Protocol):
         reply: Reply | None = None
         try:
             reply = await self._app(request)
+            if self._note is not None:  # before the first byte goes out: who has the answer can look it up
+                self._note(request, reply.status)
             if request.plan.transport:
                 await self._spoilt(request, reply)
             elif reply.stream is not None:
@@ -152,8 +154,8 @@ class Connection(asyncio.Protocol):
         finally:
             if reply is not None and reply.stream is not None:
                 await reply.stream.aclose()
-            if self._note is not None:
-                self._note(request, 0 if reply is None else reply.status)
+            if reply is None and self._note is not None:
+                self._note(request, 0)
 
     def _next(self) -> None:
         """Make ready for the next request on this connection."""
