@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from warmgate.alignment.recipe import Recipe
-from warmgate.alignment.template import flat_content
+from warmgate.alignment.template import flat_part
+from warmgate.foreign import items
 
 MARKER = re.compile(r"<[^<>\s]{1,48}>|\[/?[A-Z][A-Z_]{1,30}\]|</?s>")
 """What control markup looks like in templates: ``<|im_start|>``, ``</think>``, ``[INST]``."""
@@ -110,7 +111,8 @@ class Markup:
 
 
 def _fields(message: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    yield "content", flat_content(message.get("content"))
+    content = message.get("content")
+    yield "content", content if isinstance(content, str) else "".join(map(flat_part, items(content)))
     for name in ("reasoning_content", "reasoning", "name", "tool_call_id"):
         value = message.get(name)
         if isinstance(value, str):

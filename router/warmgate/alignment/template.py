@@ -202,17 +202,18 @@ def _strftime_now(pattern: str) -> str:
 
 
 def flat_content(content: Any) -> str:
-    """The text of a message's ``content``: a string as it is, a list of parts joined, anything else as JSON."""
+    r"""The text of a message's ``content``: a string as it is, parts joined by newlines as vLLM joins them, anything else as JSON."""
     if isinstance(content, str):
         return content
     if content is None:
         return ""
     if isinstance(content, (list, tuple)):
-        return "".join(map(_flat_part, items(content)))
+        return "\n".join(map(flat_part, items(content)))
     return json.dumps(content, ensure_ascii=False, default=str)
 
 
-def _flat_part(part: Any) -> str:
+def flat_part(part: Any) -> str:
+    """The text of one content part."""
     if isinstance(part, str):
         return part
     fields = mapping(part)
