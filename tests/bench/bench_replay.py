@@ -169,8 +169,8 @@ def _length() -> Lines:
     short, long = per_call(600), per_call(6000)
     yield (
         f"hash trace, 8 new blocks a call: {short * 1e6:.0f} µs a call at 10,000 tokens, {long * 1e6:.0f} µs at 100,000: "
-        f"× {long / short:.2f} for × 10 (bound × 2)",
-        long / short < 2,
+        f"× {long / short:.2f} for × 10 (bound × 3)",
+        long / short < 3,
     )
 
     def text_per_call(turns: int) -> float:
@@ -191,8 +191,8 @@ def _length() -> Lines:
     short, long = (min(text_per_call(n) for _ in range(3)) for n in (16, 160))
     yield (
         f"text trace, one new message a call: {short * 1e6:.0f} µs a call at 16 messages, {long * 1e6:.0f} µs at 160: "
-        f"× {long / short:.2f} for × 10 (bound × 2)",
-        long / short < 2,
+        f"× {long / short:.2f} for × 10 (bound × 3)",
+        long / short < 3,
     )
 
 

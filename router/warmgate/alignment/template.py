@@ -137,6 +137,20 @@ class ChatTemplate:
         except Exception as fault:
             raise TemplateError(f"cannot render this conversation: {fault}", where=self.name) from fault
 
+    def check(self) -> None:
+        """See that the template prints what it is given.
+
+        Raises:
+            TemplateError: It prints nothing of a plain user message, so every prompt would look alike.
+        """
+        probe = "@warmgate-probe@"
+        try:
+            text = self.render([{"role": "user", "content": probe}])
+        except TemplateError:
+            return  # it may want a longer conversation than this
+        if probe not in text:
+            raise TemplateError("prints nothing of the messages", where=self.name, mend="is it a chat template?")
+
     @cached_property
     def generation_prompt(self) -> str:
         """What ``add_generation_prompt`` appends to a one-message conversation; empty when the template ignores it."""

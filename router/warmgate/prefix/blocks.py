@@ -102,12 +102,12 @@ class TextTree:
             namespace: Model, LoRA and salt as one key.
             data: The prompt's bytes.
             ruler: Where blocks begin.
-            known: Nodes of leading blocks already known to match (from the session's previous prompt).
+            known: Nodes of leading blocks already known to match (from the session's previous prompt); extended in place.
 
         Returns:
             Nodes of the full blocks that match, and the length of the match in bytes.
         """
-        nodes = known[:]
+        nodes = known
         node = nodes[-1] if nodes else self._root(namespace)
         size = len(data)
         start = ruler.offset(len(nodes))
@@ -120,8 +120,8 @@ class TextTree:
         return nodes, start + self._partial(node, data[start : ruler.offset(len(nodes) + 1)], 4 if ruler.exact else 1)
 
     def store(self, namespace: str, data: bytes, ruler: Ruler, known: Nodes) -> Nodes:
-        """Add a sequence; ``known`` are nodes of its leading blocks already in the tree. Returns the nodes of all its full blocks."""
-        nodes = known[:]
+        """Add a sequence; ``known`` are nodes of its leading blocks already in the tree. Extends it to all its full blocks."""
+        nodes = known
         node = nodes[-1] if nodes else self._root(namespace)
         size = len(data)
         start = ruler.offset(len(nodes))
@@ -189,10 +189,10 @@ class HashTree:
         return self._roots.setdefault(namespace, -1 - len(self._roots))
 
     def match(self, namespace: str, hashes: Sequence[int], known: Nodes) -> Nodes:
-        """Nodes of the leading blocks that any stored sequence of ``namespace`` has; ``known`` of them are given."""
+        """Extends ``known`` to the nodes of all leading blocks that any stored sequence of ``namespace`` has."""
         table = self._nodes.get(namespace, {})
         parents = self._parents
-        nodes = known[:]
+        nodes = known
         parent = nodes[-1] if nodes else self._root(namespace)
         for value in hashes[len(nodes) :]:
             node = table.get(value)
@@ -207,10 +207,10 @@ class HashTree:
         return nodes
 
     def store(self, namespace: str, hashes: Sequence[int], known: Nodes) -> Nodes:
-        """Add a sequence; ``known`` are nodes of its leading blocks. Returns the nodes of all its blocks."""
+        """Add a sequence; extends ``known``, the nodes of its leading blocks, to the nodes of all its blocks."""
         table = self._nodes.setdefault(namespace, {})
         parents = self._parents
-        nodes = known[:]
+        nodes = known
         parent = nodes[-1] if nodes else self._root(namespace)
         for value in hashes[len(nodes) :]:
             size = len(parents)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from warmgate.alignment.template import flat_content
+from warmgate.errors import TemplateError
 from warmgate.foreign import items, mapping, text
 from warmgate.prefix.blocks import common_prefix
 from warmgate.replay.trace import Message, TextPrompt
@@ -33,12 +34,31 @@ class Divergence:
     why: str
 
 
-def explain(old: TextPrompt | None, new: TextPrompt, token: int) -> Divergence:
-    """Compare two prompts that part at ``token``. ``old`` is ``None`` when it is no longer held in memory."""
+class Render(Protocol):
+    """Prints a prompt as the served model's template does, without its generation prompt."""
+
+    def __call__(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any] | None = None) -> str:
+        """The text."""
+        ...
+
+
+def explain(old: TextPrompt | None, new: TextPrompt, token: int, render: Render) -> Divergence:
+    """Compare two prompts that part at ``token``.
+
+    Args:
+        old: The session's previous prompt; ``None`` when it is no longer held in memory.
+        new: This prompt.
+        token: Where they part.
+        render: Settles which of two changes comes first in the text, and where a template renders an unchanged message anew.
+    """
     if old is None:
         return Divergence(None, None, token, "the session's earlier prompt is no longer held in memory, so its text cannot be compared")
+    message = _messages(old, new, token)
     if (why := _tools(old.tools, new.tools)) is not None:
-        return Divergence(None, "tools", token, why)
+        tools = Divergence(None, "tools", token, why)
+        if message is None or not _comes_first(message, old, new, render):
+            return tools
+        return replace(message, why=f"{message.why}; {tools.why}")
     if dict(old.template_kwargs) != dict(new.template_kwargs):
         return Divergence(
             None,
@@ -46,6 +66,18 @@ def explain(old: TextPrompt | None, new: TextPrompt, token: int) -> Divergence:
             token,
             f"template arguments changed: {_short(old.template_kwargs)} → {_short(new.template_kwargs)}",
         )
+    if message is not None:
+        return message
+    return Divergence(
+        _rendered_anew(old, new, render),
+        None,
+        token,
+        "the messages agree but the template renders earlier turns differently (for example, thinking stripped once a turn is over)",
+    )
+
+
+def _messages(old: TextPrompt, new: TextPrompt, token: int) -> Divergence | None:
+    """The first message that differs; ``None`` where all that both have agree."""
     for index in range(min(len(old.messages), len(new.messages))):
         a, b = old.messages[index], new.messages[index]
         if a is b:
@@ -58,12 +90,38 @@ def explain(old: TextPrompt | None, new: TextPrompt, token: int) -> Divergence:
     if len(new.messages) < len(old.messages):
         gone = len(old.messages) - len(new.messages)
         return Divergence(len(new.messages), "messages", token, f"history cut: {gone} message{'s' * (gone > 1)} at its end left out")
-    return Divergence(
-        len(old.messages) - 1 if old.messages else None,
-        None,
-        token,
-        "the messages agree but the template renders earlier turns differently (for example, thinking stripped once a turn is over)",
-    )
+    return None
+
+
+def _comes_first(message: Divergence, old: TextPrompt, new: TextPrompt, render: Render) -> bool:
+    """Whether the changed message is printed before the changed tools. Most templates print tools first, but not before the system text."""
+    if message.message is None:
+        return False
+    upto = message.message + 1
+    try:
+        before = render(old.messages[:upto], old.tools, old.template_kwargs)
+        with_tools = render(old.messages[:upto], new.tools, old.template_kwargs)
+        with_message = render(new.messages[:upto], old.tools, old.template_kwargs)
+    except TemplateError:
+        return False
+    return common_prefix(before, with_message) < common_prefix(before, with_tools)
+
+
+def _rendered_anew(old: TextPrompt, new: TextPrompt, render: Render) -> int | None:
+    """The message in which two renderings of agreeing messages part."""
+    try:
+        then, now = (render(p.messages, p.tools, p.template_kwargs) for p in (old, new))
+        at = common_prefix(then, now)
+        low, high = 0, len(old.messages) - 1
+        while low < high:  # the text up to and with message k grows with k
+            middle = (low + high) // 2
+            if len(render(old.messages[: middle + 1], old.tools, old.template_kwargs)) > at:
+                high = middle
+            else:
+                low = middle + 1
+    except TemplateError:
+        return None
+    return low if old.messages else None
 
 
 def same(a: Any, b: Any) -> bool:

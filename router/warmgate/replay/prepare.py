@@ -97,8 +97,7 @@ class HashPreparer:
                 mend=f"leave the option out or give a multiple of {own}",
             )
         group = size // own
-        hashes: Sequence[int] = prompt.hashes if group == 1 else prompt.hashes[group - 1 :: group]
-        full = prompt.tokens // size
+        hashes = prompt.hashes
         namespace = f"{call.model}\n{call.namespace}"
         before = self._sessions.get(call.session)
         common = 0
@@ -107,16 +106,20 @@ class HashPreparer:
             common = common_prefix(before.hashes, hashes)
             if before.namespace == namespace:
                 known = before.nodes[:common]
-        matched = self.tree.match(namespace, hashes, known)
-        shared = prompt.tokens if len(matched) == len(hashes) > full else min(len(matched) * size, prompt.tokens)
-        nodes = self.tree.store(namespace, hashes, matched)
-        prepared = Prepared(call, namespace, prompt.tokens, nodes[:full], nodes[:full], prompt.tokens, shared)
+        nodes = self.tree.match(namespace, hashes, known)
+        matched = len(nodes)
+        shared = prompt.tokens if matched == len(hashes) > prompt.tokens // own else min(matched * own, prompt.tokens)
+        nodes = self.tree.store(namespace, hashes, nodes)
+        full = nodes[: prompt.tokens // own]
+        grouped = full if group == 1 else full[group - 1 :: group]
+        prepared = Prepared(call, namespace, prompt.tokens, grouped, grouped, prompt.tokens, shared)
         if before is not None and before.hashes is not None:
-            _outside(prepared, before, min(common * size, prompt.tokens))
-            whole_before = before.tokens // size  # a partial last block's id always changes
-            if common < min(whole_before, full):
+            # a partial last block has no name of its own, or one that always changes: whole blocks alone can be compared
+            reach = min(before.tokens, prompt.tokens) // own * own
+            _outside(prepared, before.namespace, reach, min(common * own, prompt.tokens))
+            if prepared.diverged_tokens:
                 prepared.divergence = Divergence(
-                    None, None, common * size, "the block hashes part here; the trace records no text to say why"
+                    None, None, common * own, "the block hashes part here; the trace records no text to say why"
                 )
         self._sessions[call.session] = _Session(namespace, prompt.tokens, nodes, hashes=hashes)
         return prepared
@@ -163,19 +166,20 @@ class TextPreparer:
                 common &= ~3
             if before.namespace == namespace:
                 known = before.nodes[: ruler.full_blocks(common)]
-        matched, shared = self.tree.match(namespace, data, ruler, known)
-        nodes = self.tree.store(namespace, data, ruler, matched)
+        nodes, shared = self.tree.match(namespace, data, ruler, known)
+        nodes = self.tree.store(namespace, data, ruler, nodes)
         tokens = ruler.tokens(len(data))
         prepared = Prepared(call, namespace, tokens, nodes, nodes, tokens, ruler.tokens(shared), ruler.tokens(len(data) - len(open_data)))
         answered = self._answered(call, prompt, data, open_data)
         if answered is not None:
-            prepared.stored = self.tree.store(namespace, answered, ruler, nodes)
+            prepared.stored = self.tree.store(namespace, answered, ruler, nodes[:])
             prepared.stored_tokens = ruler.tokens(len(answered))
         if before is not None:
-            _outside(prepared, before, ruler.tokens(common))
             # a session goes on while the new prompt holds all of the old one; the generation prompt may be rendered anew
-            if ruler.tokens(common) + prepared.generation_tokens < min(before.tokens, tokens):
-                prepared.divergence = explain(before.prompt, prompt, ruler.tokens(common))
+            reach = min(before.tokens - prepared.generation_tokens, tokens)
+            _outside(prepared, before.namespace, reach, ruler.tokens(common))
+            if ruler.tokens(common) < reach:
+                prepared.divergence = explain(before.prompt, prompt, ruler.tokens(common), self._render)
         session = _Session(namespace, tokens, prepared.stored, answered or data, open_data, prompt)
         self._sessions[call.session] = session
         self._keep_hot(call.session, len(data) + len(open_data) + len(answered or b""))
@@ -266,9 +270,8 @@ def _without_end(text: str, mark: str) -> str:
     return text[: -len(mark)] if mark and text.endswith(mark) else text
 
 
-def _outside(prepared: Prepared, before: _Session, common: int) -> None:
-    """What an unbroken session would have shared: lost to a divergence, or to another namespace."""
-    reach = min(before.tokens, prepared.tokens)
-    if before.namespace != prepared.namespace:
+def _outside(prepared: Prepared, namespace: str, reach: int, common: int) -> None:
+    """What an unbroken session would have shared up to ``reach``: lost to a divergence, or to another namespace."""
+    if namespace != prepared.namespace:
         prepared.namespace_tokens = max(0, common - prepared.shared)
     prepared.diverged_tokens = max(0, reach - max(common, prepared.shared))

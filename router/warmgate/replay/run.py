@@ -26,7 +26,7 @@ from warmgate.replay.result import (
     TraceResult,
 )
 from warmgate.replay.scenarios import NAMES, Costs, Simulation
-from warmgate.replay.simulate import Route
+from warmgate.replay.simulate import AGENT, Route, UnboundedWorker
 from warmgate.replay.source import expand, open_trace
 from warmgate.replay.tokens import ExactTokens, ScaledBytes
 from warmgate.replay.trace import BlockPrompt, Call, TextPrompt
@@ -102,6 +102,7 @@ def replay(
     """
     options.check()
     template = ChatTemplate.from_file(options.chat_template) if options.chat_template else ChatTemplate.default()
+    template.check()
     exact = ExactTokens(options.tokenizer, template) if options.tokenizer else None
     total = Ledger()
     result = Replay(SCHEMA, None, "none", [], Totals(), [], [])
@@ -158,7 +159,9 @@ class _Trace:
         self._simulations: dict[tuple[str, str], Simulation] = {}
         self._hashes: HashPreparer | None = None
         self._text: TextPreparer | None = None
+        self._workers: dict[str, UnboundedWorker] = {}
         self._without_prompt = 0
+        self._cut = 0
         self._recorded_questions = 0
 
     def run(self, say: Callable[[str], None]) -> None:
@@ -228,8 +231,9 @@ class _Trace:
             self._simulate(prepared, entry)
         if entry.reported_cached is not None:
             entry.survived, entry.survived_basis = entry.reported_cached, "measured"
-            if entry.cause is not None or entry.lost:
-                entry.cause = "unknown"  # the engine's loss is measured, its cause is not in the trace
+            entry.cause = None  # the engine's loss is measured; its cause is not in the trace unless the workers are
+        if prepared is not None and call.worker is not None:
+            self._recorded_worker(prepared, call.worker, entry)
         self.ledger.add(entry)
         self.rows.append(self._row(call, index, entry, prepared))
 
@@ -285,7 +289,21 @@ class _Trace:
             entry.prompt_basis = "measured" if isinstance(call.prompt, BlockPrompt) else "predicted"
         entry.shared = prepared.shared
         entry.reusable = min(prepared.shared, prepared.tokens - 1) // size * size if prepared.tokens else 0
+        if entry.reusable > (most := max(entry.prompt_tokens - 1, 0) // size * size):
+            # the provider counts fewer tokens than the text carries here: no more of them can have been reusable
+            self._cut += 1
+            entry.shared = entry.reusable = most
+            entry.survived = None if entry.survived is None else min(entry.survived, most)
         entry.divergence, entry.namespace_change = prepared.diverged_tokens, prepared.namespace_tokens
+
+    def _recorded_worker(self, prepared: Prepared, name: str, entry: Entry) -> None:
+        """Where the trace names its workers, a loss is a change of worker if this one never held the blocks that are missing."""
+        size = self.block_size or BLOCK_SIZE
+        worker = self._workers.setdefault(name, UnboundedWorker())
+        held = worker.hit(AGENT, prepared.nodes, (prepared.tokens - 1) // size) * size
+        if entry.reported_cached is not None and entry.reusable is not None and held < entry.reusable and entry.reported_cached <= held:
+            entry.cause = "worker_change"
+        worker.serve(AGENT, prepared.stored, len(prepared.stored), 0, prepared.stored_tokens, prepared.tokens)
 
     def _row(self, call: Call, index: int, entry: Entry, prepared: Prepared | None) -> CallRow:
         divergence = prepared.divergence if prepared is not None else None
@@ -325,6 +343,11 @@ class _Trace:
         if self._text is not None and self._text.unanswered:
             self.notes.append(
                 f"{self._text.unanswered} answers do not continue their prompt in this chat template; they count as not stored"
+            )
+        if self._cut:
+            self.notes.append(
+                f"{self._cut} calls report fewer prompt tokens than their text carries as counted here: reusable tokens are cut to the "
+                "reported prompt; scenarios rest on the text as counted"
             )
         if self._without_prompt:
             self.notes.append(

@@ -66,7 +66,8 @@ class Simulation:
         own_pool = name == "separate" or (sidecar and name != "none")
         self.gates: list[Worker] = make_workers(workers, block_size, kv_tokens) if own_pool else self.agents
         self._to_agent = router(route, workers)
-        self._to_gate = router("sticky" if own_pool else route, workers, seed=1)
+        # one balancer spreads all requests of a pool, reads and calls in the order they come
+        self._to_gate = router("sticky", workers) if own_pool else self._to_agent
 
     def feed(self, call: Prepared, questions: int, question_tokens: int) -> Outcome:
         """Ask the questions, then make the call. ``question_tokens`` is per question."""

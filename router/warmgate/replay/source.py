@@ -30,8 +30,8 @@ __all__ = ["MAX_DOCUMENT", "MAX_LINE", "MAX_STDIN", "expand", "iter_json_lines",
 MAX_LINE = 64 << 20
 """Longest line of JSON Lines, in bytes (a prompt of a million tokens has about 5 MiB). Longer ones are skipped without being loaded."""
 
-MAX_DOCUMENT = 512 << 20
-"""Largest trace that is one JSON document, in bytes, uncompressed."""
+MAX_DOCUMENT = MAX_LINE
+"""Largest trace that is one JSON document, in bytes, uncompressed. Parsed it takes five to ten times that."""
 
 MAX_STDIN = 16 << 30
 """Most bytes taken from standard input; they are kept in a temporary file, since formats are told apart before reading begins."""
@@ -154,24 +154,16 @@ def _unreadable(where: str, fault: Exception) -> TraceError:
     return TraceError(f"cannot be read ({reason or fault})", where=where)
 
 
-def _lines(stream: BinaryIO, where: str | None = None) -> Iterator[tuple[int, bytes | None]]:
-    """Lines that are not blank with their numbers; ``None`` for one that is longer than :data:`MAX_LINE`.
-
-    Raises:
-        TraceError: With ``where`` given: a line is longer than :data:`MAX_DOCUMENT`.
-    """
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Lines that are not blank with their numbers; ``None`` for one that is longer than :data:`MAX_LINE`."""
     number = 0
     while line := stream.readline(MAX_LINE + 1):
         number += 1
         if len(line) > MAX_LINE and not line.endswith(b"\n"):
-            size = len(line)
             line = b""
             while chunk := stream.readline(1 << 20):
-                size += len(chunk)
                 if chunk.endswith(b"\n"):
                     break
-                if where is not None and size > MAX_DOCUMENT:
-                    raise TraceError(f"is longer than {MAX_DOCUMENT >> 20} MiB, line or document", where=f"{where}:{number}")
             yield number, None
         elif (line := line.removeprefix(_BOM)) and not line.isspace():
             yield number, line
@@ -190,7 +182,7 @@ def _head(stream: BinaryIO, where: str) -> Head:
     size = 0
     neighbours = before = False
     ended = True
-    for number, line in _lines(stream, where):
+    for number, line in _lines(stream):
         good = False
         try:
             if line is None:

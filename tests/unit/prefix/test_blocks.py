@@ -26,10 +26,10 @@ def test_longest_shared_prefix_is_exact_to_the_token(sequences, size):
         nodes, shared = tree.match(namespace, ids(values), ruler, array("q"))
         assert shared // 4 == truth
         assert len(nodes) == truth // size
-        whole = tree.store(namespace, ids(values), ruler, nodes)
+        whole = tree.store(namespace, ids(values), ruler, nodes[:])
         assert len(whole) == len(values) // size
         assert whole[: len(nodes)] == nodes
-        assert tree.match(namespace, ids(values), ruler, nodes)[1] == len(values) * 4
+        assert tree.match(namespace, ids(values), ruler, nodes[:])[1] == len(values) * 4
         stored.append((namespace, values))
 
 

@@ -16,6 +16,7 @@ class BlockPool:
         self.key = [None] * capacity
         self.refs = [0] * capacity
         self.queue = list(range(capacity))
+        self.order = []  # physical blocks in the order their hash was registered
 
     def lookup(self, keys, limit):
         hit = []
@@ -25,8 +26,6 @@ class BlockPool:
                 break
             hit.append(found)
         return hit
-
-    order: list[int] = []  # physical blocks in the order their hash was registered
 
     def run(self, keys, tokens, size, answer_keys=(), answer_tokens=0):
         hit = self.lookup(keys, (tokens - 1) // size)
@@ -81,7 +80,6 @@ def test_hits_and_evictions_are_those_of_vllms_block_pool(script, capacity):
     """A replay with --kv-tokens would name evictions that never happen, or miss those that do."""
     size = 4
     pool = BlockPool(capacity)
-    pool.order = []
     cache = PrefixCache(size, capacity)
     running = []
     for path, tail, overlaps in script:
@@ -102,7 +100,7 @@ def test_hits_and_evictions_are_those_of_vllms_block_pool(script, capacity):
             lease = cache.admit(keys, tokens)
             assert lease.hit == truth[1]
             running.append((truth[0], lease))
-        assert {k for k in pool.key if k is not None} == {k for k in cache._handles}
+        assert {k for k in pool.key if k is not None} == set(cache._handles)
         assert cache.free_blocks == len(pool.queue)
 
 

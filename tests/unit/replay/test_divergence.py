@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from warmgate.alignment.template import ChatTemplate
 from warmgate.replay.divergence import explain
 from warmgate.replay.trace import TextPrompt
 
@@ -22,6 +23,10 @@ def assistant(text, **more):
 
 def system(text):
     return {"role": "system", "content": text}
+
+
+def printed(messages, tools, kwargs=None):
+    return ChatTemplate.default().render(messages, tools, add_generation_prompt=False)
 
 
 A, B, C = tool("a"), tool("b"), tool("c")
@@ -91,7 +96,7 @@ CASES = [
 @pytest.mark.parametrize(("old", "new", "message", "field", "why"), CASES, ids=[c[4] for c in CASES])
 def test_the_first_difference_is_named(old, new, message, field, why):
     """Each kind of break needs another mend."""
-    found = explain(old, new, 7)
+    found = explain(old, new, 7, printed)
     assert (found.message, found.field, found.token) == (message, field, 7)
     assert why in found.why
     assert "\n" not in found.why
@@ -99,5 +104,17 @@ def test_the_first_difference_is_named(old, new, message, field, why):
 
 def test_long_spans_are_cut():
     """One divergence would fill the screen."""
-    found = explain(TextPrompt([system("a" * 10_000)]), TextPrompt([system("b" * 10_000)]), 0)
+    found = explain(TextPrompt([system("a" * 10_000)]), TextPrompt([system("b" * 10_000)]), 0, printed)
     assert len(found.why) < 300
+
+
+def test_of_two_changes_the_one_printed_first_is_named():
+    """The reader would mend the tool list, and the clock before it would still break every prompt."""
+    found = explain(
+        TextPrompt([system("at 1 o'clock"), user("x")], [A]), TextPrompt([system("at 2 o'clock"), user("x")], [A, B]), 8, printed
+    )
+    assert (found.message, found.field) == (0, "content")
+    assert "system prompt changed" in found.why
+    assert "added b" in found.why
+    found = explain(TextPrompt([system("s"), user("x")], [A]), TextPrompt([system("s"), user("y")], [A, B]), 8, printed)
+    assert found.field == "tools"

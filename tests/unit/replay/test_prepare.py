@@ -150,6 +150,7 @@ def test_thinking_stripped_by_the_template_is_named(tokenizer):
     prepared = preparer.prepare(Call("s", "m", TextPrompt([*first, first[0]])), TextPrompt([*first, first[0]]))
     assert prepared.divergence is not None
     assert "template renders earlier turns differently" in prepared.divergence.why
+    assert prepared.divergence.message == 1
     assert prepared.diverged_tokens > 0
 
 
@@ -173,7 +174,11 @@ def test_hash_blocks_can_be_grouped_but_not_split():
     first = BlockPrompt(64, [1, 2, 3, 4, 5], 330)
     second = BlockPrompt(64, [1, 2, 3, 6, 7], 330)
     grouped.prepare(Call("s", "m", first), first)
-    assert grouped.prepare(Call("s", "m", second), second).shared == 128
+    prepared = grouped.prepare(Call("s", "m", second), second)
+    assert prepared.shared == 192  # known to 64 tokens, whatever the hit granularity
+    assert len(prepared.nodes) == 2
+    assert prepared.diverged_tokens == 128
+    assert prepared.divergence.token == 192
     with pytest.raises(OptionError, match="no multiple"):
         HashPreparer(100).prepare(Call("s", "m", first), first)
 
@@ -243,3 +248,24 @@ def test_what_another_sequence_gives_back_is_not_given_up():
     next_of("s", [1, 2, 3, 4])
     assert next_of("s", [1, 2, 5, 6]).diverged_tokens == 32
     assert next_of("s", [1, 2, 7, 8]).diverged_tokens == 0
+
+
+def test_a_growing_session_diverges_nowhere():
+    """The partial last block of every prompt, and its generation prompt, would be blamed on the user."""
+    preparer = HashPreparer(None)
+    for n in range(1, 9):
+        prompt = BlockPrompt(16, list(range(n)), 16 * n + 9)
+        prepared = preparer.prepare(Call("s", "m", prompt), prompt)
+        assert prepared.diverged_tokens == 0
+        assert prepared.divergence is None
+
+
+def test_a_second_user_message_without_an_answer_is_no_divergence(tokenizer):
+    """The generation prompt alone would show as tokens given up, with no entry to explain them."""
+    template = ChatTemplate.default()
+    preparer = TextPreparer(template, ExactTokens(tokenizer, template), 16)
+    messages = [SYSTEM, {"role": "user", "content": "one"}]
+    preparer.prepare(Call("s", "m", TextPrompt(messages)), TextPrompt(messages))
+    longer = [*messages, {"role": "user", "content": "two"}]
+    prepared = preparer.prepare(Call("s", "m", TextPrompt(longer)), TextPrompt(longer))
+    assert (prepared.diverged_tokens, prepared.divergence) == (0, None)

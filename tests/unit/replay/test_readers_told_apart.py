@@ -78,7 +78,7 @@ def test_real_traces_give_calls_or_a_true_reason():
 
 
 KNOWN = {
-    "claude-agent-2025-12-22.trace.json": (4, 34, 0, 1),
+    "claude-agent-2025-12-22.trace.json": (4, 0, 0, 1),
     "langgraph-python-2025-08-22.trace.json": (2, 168, 0, 1),
     "microsoft-agent-2025-12-17.trace.json": (2, 293, 0, 1),  # not the agent's 44
     "openai-agents-2025-09-30.trace.json": (2, 140, 0, 1),

@@ -9,7 +9,7 @@ import httpx
 import httpx2
 import pytest
 
-from warmgate.errors import OptionError
+from warmgate.errors import BadRequest, DeadlineExceeded, MalformedAnswer, NotSupported, OptionError, Overloaded, ServerFault, Unreachable
 from warmgate.workers import (
     AsyncStickyTransport,
     AsyncStickyTransport2,
@@ -17,6 +17,7 @@ from warmgate.workers import (
     StickyTransport2,
     WorkerPool,
     current_session,
+    outcome_of,
     session,
 )
 
@@ -250,6 +251,30 @@ def test_a_gateways_header_is_added(call, network):
 def test_a_header_that_cannot_be_is_refused(library, name):
     with pytest.raises(OptionError, match="name of a header"):
         library[1](WorkerPool([A]), session_header=name)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (DeadlineExceeded("x"), "timeout"),
+        (Overloaded("x"), "overloaded"),
+        (ServerFault("x"), "fault"),
+        (MalformedAnswer("x"), "fault"),
+        (BadRequest("x"), "ok"),
+        (NotSupported("x"), "ok"),
+        (Unreachable("x"), "reset"),
+    ],
+)
+def test_what_an_engines_error_says_of_its_worker(error, outcome):
+    """A gate reports what its engines met: a request's own fault must not lose a worker."""
+    assert outcome_of(error) == outcome
+
+
+def test_a_refused_connection_is_told_from_a_broken_one(library):
+    for name, outcome in [("ConnectError", "refused"), ("ReadError", "reset")]:
+        error = Unreachable("x")
+        error.__cause__ = getattr(library[0], name)("scripted")
+        assert outcome_of(error) == outcome
 
 
 def test_the_pool_outlives_its_transports(call):

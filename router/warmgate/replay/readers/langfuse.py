@@ -83,7 +83,9 @@ class LangfuseReader:
             except Unusable as fault:
                 source.skipped(one.line, fault.why)
                 found.append(Found(span, Call(one.session, "", None), broken=True))
-            partial += text(one.body.get("name")) == NEWEST_ONLY
+            if text(one.body.get("name")) == NEWEST_ONLY:
+                partial += 1
+                found[-1].call.usage.prompt_tokens = None
         if all(f.span.sums for f in found):
             raise TraceError(
                 f"a Langfuse export of {many(len(spans), 'observation')}, none of which is a single LLM call (type GENERATION)",
@@ -92,8 +94,8 @@ class LangfuseReader:
             )
         if partial:
             source.notes.append(
-                "without a whole prompt, since the Claude Agent SDK's turns record their newest message alone, and input counts without "
-                f"cached tokens: {many(partial, 'call')}"
+                "without a whole prompt, since the Claude Agent SDK's turns record their newest message alone; nor with prompt "
+                f"tokens, since they count input without what was cached: {many(partial, 'call')}"
             )
         yield from settle(found, Forest.of(spans), source)
 
