@@ -55,6 +55,7 @@ def reached(workers: tuple[StandIn, StandIn]) -> dict[str, list[str]]:
 async def test_a_sessions_calls_meet_on_one_of_two_stand_ins(name: str):
     with StandIn() as one, StandIn() as other, RunningGateway(name, [one.url, other.url]) as gateway:
         async with WorkerPool([gateway.url], gateway=name) as pool, httpx.AsyncClient(transport=AsyncStickyTransport(pool)) as client:
+            assert pool.status()[0].state == "ready", "the gateway's own /health is understood"
             for session in SESSIONS:
                 await call_both(pool, client, session, "standin")
             assert pool.counts.total("gateway_moved") == 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from warmgate.workers.context import current_session, session
     from warmgate.workers.counts import Counts
     from warmgate.workers.discovery import WorkerSpec
+    from warmgate.workers.failover import outcome_of
     from warmgate.workers.fleet import WorkerStatus
     from warmgate.workers.gateway import SMG, VLLM_ROUTER, Gateway
     from warmgate.workers.hashing import Rendezvous, session_key
@@ -48,6 +49,7 @@ _HOME = {
     "WorkerSpec": "discovery",
     "WorkerStatus": "fleet",
     "current_session": "context",
+    "outcome_of": "failover",
     "session": "context",
     "session_key": "hashing",
 }
@@ -74,6 +76,7 @@ __all__ = [
     "WorkerSpec",
     "WorkerStatus",
     "current_session",
+    "outcome_of",
     "session",
     "session_key",
 ]

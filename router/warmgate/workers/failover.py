@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from warmgate.errors import OptionError
+from warmgate.errors import DeadlineExceeded, EngineError, MalformedAnswer, OptionError, Overloaded, ServerFault, Unreachable
 from warmgate.workers.binding import Binding, Outcome, Role
 from warmgate.workers.context import current_session
 from warmgate.workers.pool import WorkerPool
@@ -40,6 +40,18 @@ def kind_of(fault: Exception) -> Kind:
     if of_this_machine(fault):
         return "other"
     return _KINDS.get(type(fault).__name__, "other")
+
+
+def outcome_of(error: EngineError) -> Outcome:
+    """What an engine's error says of its worker, for :meth:`warmgate.workers.WorkerPool.report`."""
+    if isinstance(error, Unreachable):
+        cause = error.__cause__
+        return "refused" if isinstance(cause, Exception) and kind_of(cause) == "connect" else "reset"
+    if isinstance(error, DeadlineExceeded):
+        return "timeout"
+    if isinstance(error, Overloaded):
+        return "overloaded"
+    return "fault" if isinstance(error, (ServerFault, MalformedAnswer)) else "ok"  # the others are replies
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,13 +45,16 @@ class Prober:
 
     async def look(self, worker: str, path: str, timeout_s: float) -> Probe | None:
         """Ask for ``path``. None where this machine could not ask."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             async with asyncio.timeout(timeout_s), self._of(worker).stream("GET", worker + path, timeout=None) as response:
                 return "unready" if response.status_code >= 500 else "alive"  # 401 or 404: somebody answers
         except httpx.ConnectError as fault:
             return None if of_this_machine(fault) else "refused"
         except TimeoutError:
-            return "timeout"
+            stalled = loop.time() - began > timeout_s * 1.5 + 0.5  # this process was not running: no word on the worker
+            return None if stalled else "timeout"
         except (httpx.HTTPError, OSError):
             return "reset"
 

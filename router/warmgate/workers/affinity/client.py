@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -11,6 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from warmgate.errors import OptionError, one_line
+
+SOCKET_TIMEOUT_S = 2.0
+"""When the package itself gives up on a socket, in seconds. Callers give up sooner."""
 
 SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 
@@ -46,6 +51,7 @@ class Client:
 
     def __init__(self, redis: Any) -> None:
         self._redis = redis
+        self._left: set[asyncio.Future[Any]] = set()
 
     @classmethod
     def maker(cls, url: str, connections: int) -> Callable[[], Client]:
@@ -60,7 +66,8 @@ class Client:
             raise OptionError(f"a Redis URL begins with one of {', '.join(s + '://' for s in SCHEMES)}", where="affinity")
         plain = urlunsplit(urlsplit(url)._replace(scheme=scheme.removesuffix("+cluster")))
         # A stale connection is opened anew once, at once: binding twice is binding. All else is the caller's to decide.
-        options: dict[str, Any] = {"decode_responses": True, "protocol": 2, "max_connections": connections + 8}
+        options: dict[str, Any] = {"decode_responses": True, "protocol": 2, "max_connections": connections}
+        options |= {"socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": SOCKET_TIMEOUT_S}
 
         def connect() -> Any:
             retry = package.asyncio.retry.Retry(package.backoff.NoBackoff(), 1, supported_errors=(package.exceptions.ConnectionError,))
@@ -80,16 +87,54 @@ class Client:
         """What is raised when a server does not answer as it should."""
         return (OSError, TimeoutError, _package().exceptions.RedisError)
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str]) -> Any:
-        """Run a script in one round trip; a server that does not know it yet gets it with a second."""
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str], timeout_s: float) -> Any:
+        """Run a script in one round trip; a server that does not know it yet gets it with a second.
+
+        The work is a task of its own, which is left behind when the time is up: now and then a cancellation goes unheard inside the
+        package (redis 8.1 on Python 3.11, one hanging server in fifteen), which then holds its caller until its own socket time-out.
+
+        Raises:
+            TimeoutError: No reply within ``timeout_s``.
+        """
+        task = asyncio.ensure_future(self._run(script, keys, arguments))
+        try:
+            done, _ = await asyncio.wait((task,), timeout=timeout_s)
+        except asyncio.CancelledError:
+            self._leave(task)
+            raise
+        if not done:
+            self._leave(task)
+            raise TimeoutError("no reply in time")
+        return task.result()
+
+    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str]) -> Any:
         try:
             return await self._redis.evalsha(script.sha, len(keys), *keys, *arguments)
         except _package().exceptions.NoScriptError:
             return await self._redis.eval(script.text, len(keys), *keys, *arguments)
 
+    def _leave(self, task: asyncio.Future[Any]) -> None:
+        def ended(task: asyncio.Future[Any]) -> None:
+            self._left.discard(task)
+            if not task.cancelled():
+                task.exception()  # looked at, else asyncio complains
+
+        self._left.add(task)
+        task.add_done_callback(ended)
+        task.cancel()
+
+    async def reset(self) -> None:
+        """Close idle connections: the next call connects anew. A cluster's client sees to its nodes itself."""
+        pool = getattr(self._redis, "connection_pool", None)
+        if pool is not None:
+            with suppress(*self.faults()):
+                await pool.disconnect(inuse_connections=False)
+
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections, and wait for what was left behind on them."""
         await self._redis.aclose()
+        if self._left:
+            await asyncio.wait(self._left)
 
 
 def is_refusal(fault: BaseException) -> bool:

@@ -44,6 +44,9 @@ OPEN_TIMEOUT_S = 2.0
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 5.0
 
+STRIKES = 3
+"""Binds in a row that a caller's shorter deadline, or a stall of this process, cut off before Redis counts as out."""
+
 CONCURRENCY = 32
 """Binds on their way at a time, per event loop. A Redis that hangs is found out by these; the rest then goes without it."""
 
@@ -103,7 +106,7 @@ class RedisAffinity:
             raise OptionError("a namespace has 1 to 64 letters, digits or . _ -", where="namespace")
         if not 0 < timeout_s < math.inf:
             raise OptionError(f"must be a positive number of seconds, not {timeout_s!r}", where="timeout_s")
-        self._client = PerLoop(Client.maker(url, CONCURRENCY))
+        self._client = PerLoop(Client.maker(url, 4 * CONCURRENCY))
         self._slots = PerLoop(lambda: asyncio.Semaphore(CONCURRENCY))
         self._where = redacted(url)
         self._shards = CLUSTER_SHARDS if "+cluster" in urlsplit(url).scheme else 1
@@ -121,6 +124,7 @@ class RedisAffinity:
         self._out = False
         self._trial_at = 0.0
         self._pause = 0.0
+        self._strikes = 0
         self._to_restore: deque[str] = deque()
         self._unsampled: list[str] = []
         self._jitter = random.Random()  # noqa: S311 -- spreads retries
@@ -137,7 +141,7 @@ class RedisAffinity:
         """See :meth:`warmgate.workers.affinity.Affinity.bind`."""
         limit = self._timeout_s if timeout_s is None else max(0.0, min(timeout_s, self._timeout_s))
         async with self._slots.get():
-            turn = self._turn()
+            turn = self._turn() if limit > 0 else "skip"
             if turn != "skip":
                 own = self._own.entry(session_key)
                 reply = await self._ask(BIND, session_key, self._bind_arguments(session_key, candidates, ttl, own), limit, turn)
@@ -158,8 +162,8 @@ class RedisAffinity:
     async def open(self) -> None:
         """See :meth:`warmgate.workers.affinity.Affinity.open`."""
         try:
-            async with asyncio.timeout(OPEN_TIMEOUT_S):
-                await self._client.get().run(BIND, self._keys(NOBODY, "probe"), self._bind_arguments(NOBODY, [SOMEWHERE], 1.0, None))
+            arguments = self._bind_arguments(NOBODY, [SOMEWHERE], 1.0, None)
+            await self._client.get().run(BIND, self._keys(NOBODY, "probe"), arguments, OPEN_TIMEOUT_S)
         except Client.faults() as fault:
             if is_refusal(fault):
                 words = one_line(str(fault), 160)
@@ -252,11 +256,17 @@ class RedisAffinity:
 
     async def _ask(self, script: Script, session_key: str, arguments: list[str], timeout_s: float, turn: Turn) -> Any:
         """Run a script; None when Redis does not answer, which is noted."""
+        client = self._client.get()
+        began = self._clock()
         try:
-            async with asyncio.timeout(timeout_s):
-                reply = await self._client.get().run(script, self._keys(session_key), arguments)
+            reply = await client.run(script, self._keys(session_key), arguments, timeout_s)
+        except TimeoutError as fault:
+            stalled = self._clock() - began > timeout_s * 1.5 + 0.05  # this process was not running: no word on Redis
+            self._failed(fault, turn, doubtful=stalled or timeout_s < self._timeout_s)
+            return None
         except Client.faults() as fault:
-            self._failed(fault, turn)
+            if self._failed(fault, turn):
+                await client.reset()  # what else was connected to is no better, and the name may lead elsewhere by now
             return None
         except asyncio.CancelledError:
             if turn == "trial":
@@ -276,24 +286,30 @@ class RedisAffinity:
             self._trial_at = now + self._pause
             return "trial"
 
-    def _failed(self, fault: BaseException, turn: Turn) -> None:
+    def _failed(self, fault: BaseException, turn: Turn, *, doubtful: bool = False) -> bool:
+        """Note a failure, and say whether it decided anything. Of doubtful ones it takes :data:`STRIKES` in a row."""
         with self._lock:
             begins = not self._out
             if begins:
+                self._strikes += 1
+                if doubtful and self._strikes < STRIKES:
+                    return False
                 self._pause = FIRST_PAUSE_S
             elif turn == "trial":
                 self._pause = min(LONGEST_PAUSE_S, self._pause * 2)
             else:
-                return  # sent before the outage was known
+                return False  # sent before the outage was known
             self._out = True
             self._trial_at = self._clock() + self._pause * self._jitter.uniform(0.75, 1.25)
         if begins:
             self._counts.add("store_outage", role=self._role)
             emit(logging.WARNING, "affinity.out", store=self._where, role=self._role, why=one_line(str(fault) or type(fault).__name__, 160))
+        return True
 
     def _succeeded(self) -> None:
         """Queue what is to be written back: all that was bound meanwhile, and a few others to see whether Redis lost its memory."""
         with self._lock:
+            self._strikes = 0
             if not self._out:
                 return
             self._out = False
