@@ -30,6 +30,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from warmgate.secret import mask
+
 
 class WarmgateError(Exception):
     """Base of the tree.
@@ -170,7 +172,8 @@ class EngineError(WarmgateError):
         retryable: bool | None = None,
     ) -> None:
         self.status = status
-        self.server_words = one_line(server_words) if server_words else None
+        what = mask(what)
+        self.server_words = mask(one_line(server_words)) if server_words else None
         self.request_id = request_id
         self.retry_after_s = retry_after_s
         self.retryable = self.retries if retryable is None else retryable

@@ -17,6 +17,8 @@ def write_bytes(path: str, data: bytes) -> None:
         OutputError: The path cannot be written.
     """
     if path == "-":
+        if sys.stdout is None:
+            raise OutputError("is closed", where="standard output", mend="write to a file")
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return

@@ -262,10 +262,20 @@ def _load(text: bytes | str) -> object:
         raise QuestionError(f"not JSON ({one_line(why, 120)})", field="questions") from None
 
 
+_PLAIN = {
+    "tuple_type": "must be a list of level names, lowest first",
+    "dict_type": "must be an object: option name → description or null",
+    "extra_forbidden": "no such field",
+    "missing": "is missing",
+    "string_type": "must be text",
+}
+"""Pydantic speaks of Python's types; the user wrote JSON."""
+
+
 def _refusal(fault: ValidationError, question: str | None) -> QuestionError:
     """The first thing pydantic found, in one line. Values are left out: they may be long or private."""
     first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
     path = [str(part) for part in first["loc"]]
     if question is not None and path[:1] in (["choice"], ["noul"], ["score"]):
         del path[0]  # the tag of the union, not a field
-    return QuestionError(first["msg"], question=question, field=".".join(path) or "type")
+    return QuestionError(_PLAIN.get(first["type"], first["msg"]), question=question, field=".".join(path) or "type")

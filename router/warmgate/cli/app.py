@@ -34,6 +34,9 @@ def run(arguments: Sequence[str]) -> int:
     app.add_command(decide.command)
     app.add_command(doctor.command)
     app.add_command(standin.command)
+    if sys.stdout is None:
+        say("standard output is closed; write to a file with --json PATH")
+        return 2
     try:
         code = app.main(args=list(arguments), prog_name="warmgate", standalone_mode=False)
         sys.stdout.flush()
@@ -51,6 +54,18 @@ def run(arguments: Sequence[str]) -> int:
         say("interrupted")
         return 130
     except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _mute()
         return 0
+    except SystemExit:  # how click ends on a broken pipe
+        _mute()
+        return 0
+    except OSError as fault:
+        _mute()
+        say(f"standard output: cannot be written ({fault.strerror or fault})")
+        return 2
     return code if isinstance(code, int) else 0
+
+
+def _mute() -> None:
+    """What is still buffered goes nowhere, so that the interpreter's last flush does not fail as well."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

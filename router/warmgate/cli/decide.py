@@ -7,7 +7,7 @@ import json as json_text
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
@@ -168,11 +168,15 @@ def _state(raw: bytes, kind: str, path: str) -> Any:
     if kind == "text" or (kind == "auto" and not text.lstrip().startswith(("{", "["))):
         return text
     try:
-        return json_text.loads(text)
+        return json_text.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as fault:
         if kind == "auto":
             return text
         raise InputError(f"is not JSON ({fault})", where=where, mend="pass --state-as text") from None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def _kwargs(text: str | None) -> dict[str, Any] | None:

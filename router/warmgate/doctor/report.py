@@ -45,10 +45,11 @@ class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """3 unreachable, 1 a check failed, 0 otherwise."""
+        """3 unreachable; 1 a check failed, or the decision route could not be examined; 0 otherwise."""
         if not self.reachable:
             return 3
-        return 1 if self.counts["fail"] else 0
+        unseen = any(check.name == "route" and check.status == "skip" for check in self.checks)
+        return 1 if self.counts["fail"] or unseen else 0
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -114,7 +114,9 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, *, where: str
         mend = "shorten the prompt or raise --max-model-len" if "maximum context length" in (words or "") else None
         return error(BadRequest, f"{status}: the server refused the request", mend)
     if status in (401, 403):
-        return error(Unauthorized, f"{status}: the API key is missing, wrong or not allowed", "name the key's variable: api_key_env")
+        return error(
+            Unauthorized, f"{status}: the API key is missing, wrong or not allowed", "name the variable: api_key_env, --api-key-env"
+        )
     if status in (404, 405):
         if status == 404 and "model" in f"{words or ''} {kind}".lower():
             return error(UnknownModel, "404: the server does not serve this model", "see its /v1/models")

@@ -29,6 +29,7 @@ from warmgate.engines.lanes import Lanes
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.retry import RetryPolicy, retrying
 from warmgate.errors import EngineError, MalformedAnswer, OptionError, Unreachable, one_line
+from warmgate.secret import remember
 
 MAX_BODY = 4 << 20
 """Longest reply read, in bytes. 64 questions of 26 options take about 100 kB."""
@@ -55,8 +56,12 @@ def base_url(url: str) -> str:
         OptionError: Not an http or https URL of a host, or one with credentials, a query or a fragment.
     """
     wrong = OptionError(f"{one_line(url, 80)!r} is not a worker's URL", mend="write http://host:port")
+    if any(c.isspace() for c in url):
+        raise wrong
     try:
-        parts = urlsplit(url.strip())
+        parts = urlsplit(url)
+        if not parts.netloc.isascii():
+            raise OptionError(f"{one_line(url, 80)!r} has a host beyond ASCII", mend="write it in its xn-- form")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             raise wrong
     except ValueError:
@@ -76,6 +81,7 @@ def bearer(api_key: str | None) -> dict[str, str]:
         return {}
     if not api_key or not api_key.isascii() or not api_key.isprintable() or api_key != api_key.strip():
         raise OptionError("the API key is empty or has characters that no header can carry", mend="check the variable it came from")
+    remember(api_key)
     return {"authorization": f"Bearer {api_key}"}
 
 

@@ -47,6 +47,9 @@ class _Bounded(httpx2.AsyncBaseTransport):
         request_id = request.headers.get("X-Request-Id", "")
         announced = response.headers.get("content-length", "")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
+        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            await response.stream.aclose()  # we asked for none; inflating it could pass any limit
+            raise MalformedAnswer("the reply is compressed although none was asked for", where=self._worker, request_id=request_id)
         if announced.isdecimal() and int(announced) > self._limit:
             await response.stream.aclose()
             raise too_long(self._worker, request_id, self._limit)

@@ -46,6 +46,12 @@ OPTIONAL = ("logprobs", "temperature", "max_tokens")
 """Parameters some servers refuse (reasoning models, diffusion models): left out when the server's words name them."""
 
 
+_PADS = (
+    "a model that pads its JSON with blanks needs vLLM's "
+    '--structured-outputs-config {"backend":"xgrammar","disable_any_whitespace":true}; a server without schemas, another one'
+)
+
+
 class _Listed(msgspec.Struct):
     token: str
     logprob: float
@@ -169,7 +175,7 @@ class RoundTrip(BaseEngine):
                 "the model declined to answer", where=self.worker, server_words=choice.message.refusal, request_id=call.request_id
             )
         if choice.finish_reason not in ("stop", None):
-            mend = "use a server that enforces the schema" if choice.finish_reason == "length" else None
+            mend = _PADS if choice.finish_reason == "length" else None
             raise MalformedAnswer(f"the reply ended by {choice.finish_reason!r}", where=self.worker, mend=mend, request_id=call.request_id)
         text = choice.message.content or ""
         written = self._parse(text, len(questions), call)

@@ -34,7 +34,8 @@ DEAD = failed("reachable", "refused", mend="start it")
     ("endpoints", "code"),
     [
         ([endpoint(GOOD)], 0),
-        ([endpoint(GOOD, warned("metrics", "x"), skipped("route", "y"))], 0),
+        ([endpoint(GOOD, warned("metrics", "x"), skipped("kv_events", "y"))], 0),
+        ([endpoint(GOOD, skipped("route", "no time left"))], 1),
         ([endpoint(GOOD, failed("route", "x"))], 1),
         ([endpoint(DEAD)], 3),
         ([endpoint(GOOD, failed("route", "x")), endpoint(DEAD)], 3),
