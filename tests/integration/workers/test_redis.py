@@ -145,13 +145,13 @@ async def test_a_hanging_redis_costs_a_bind_no_more_than_its_limit(redis):
         redis.hang()
         began = time.monotonic()
         during = await asyncio.gather(*(affinity.bind(key(n), candidates(n), 600) for n in range(300)))
-        assert time.monotonic() - began < 0.6
+        assert time.monotonic() - began < 3, "300 binds waited for one another"
         assert [b.worker for b in during[:20]] == [b.worker for b in before.values()]
         assert [b.worker for b in during[20:]] == [candidates(n)[0].worker for n in range(20, 300)]
         assert {b.source for b in during} == {"own", "hash"}
         began = time.monotonic()
         await affinity.bind(key(0), candidates(0), 600)
-        assert time.monotonic() - began < 0.02, "while Redis is known to be out nobody waits for it"
+        assert time.monotonic() - began < 0.08, "while Redis is known to be out nobody waits for it"
         redis.go_on()
         await asyncio.sleep(0.8)
         await affinity.maintain()
@@ -205,7 +205,7 @@ async def test_pauses_grow_while_redis_stays_away(redis):
         for _ in range(200):
             await affinity.bind(key(1), candidates(1), 600)
             await asyncio.sleep(0.005)
-        assert 0.5 <= affinity._pause <= 2.0
+        assert 0.5 <= affinity._outage.pause <= 2.0
 
 
 async def test_a_redis_that_came_back_empty_is_filled_again(redis):

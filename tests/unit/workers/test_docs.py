@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from warmgate.workers import SMG, VLLM_ROUTER, WorkerPool, hashing, pool
-from warmgate.workers.affinity import client, memory, redis
+from warmgate.workers.affinity import client, memory, outage, redis
 from warmgate.workers.counts import COUNTED
 from warmgate.workers.fleet import ABSENT_LIMIT
 
@@ -29,7 +29,7 @@ def test_gateways_are_described_as_they_are(gateway):
 
 def test_figures():
     assert (pool.TTL_S, pool.DNS_INTERVAL_S, ABSENT_LIMIT, hashing.BOUND) == (3600, 5, 3, 1.25)
-    assert (redis.TIMEOUT_S, redis.FIRST_PAUSE_S, redis.LONGEST_PAUSE_S, redis.CLUSTER_SHARDS, memory.MAX_ENTRIES) == (
+    assert (redis.TIMEOUT_S, outage.FIRST_PAUSE_S, outage.LONGEST_PAUSE_S, redis.CLUSTER_SHARDS, memory.MAX_ENTRIES) == (
         0.1,
         0.25,
         5,

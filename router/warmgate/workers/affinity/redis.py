@@ -5,10 +5,11 @@ they end, sessions per worker), so that the bound on entries is exact; on a clus
 session's key.
 
 While Redis is out, or slower than ``timeout_s``, a session keeps the worker this process knows for it, and a new one goes where its
-hash says, without the load bound: other processes come to the same. Redis is left alone for a pause that doubles up to
-:data:`LONGEST_PAUSE_S`; then one call tries it. When it is back, this process's bindings are written back; two processes that had
-bound a session differently meanwhile are counted, and the first writer wins. Every bind also carries what this process knows, so a
-Redis that came back empty before anyone noticed loses nothing that is in use.
+hash says, without the load bound: other processes come to the same. Redis is then left alone for a pause;
+:mod:`warmgate.workers.affinity.outage` says how long.
+When it is back, this process's bindings are written back; two processes that had bound a session differently meanwhile are counted, and
+the first writer wins. Every bind also carries what this process knows, so a Redis that came back empty before anyone noticed loses
+nothing that is in use.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from warmgate.engines.events import emit
@@ -31,6 +31,7 @@ from warmgate.errors import OptionError, one_line
 from warmgate.workers.affinity._base import Candidate
 from warmgate.workers.affinity.client import Client, Script, is_refusal
 from warmgate.workers.affinity.memory import MAX_ENTRIES, Entry, MemoryAffinity
+from warmgate.workers.affinity.outage import Outage, Turn, Verdict
 from warmgate.workers.binding import Binding, Reason
 from warmgate.workers.counts import Counts
 from warmgate.workers.hashing import BOUND
@@ -41,12 +42,6 @@ TIMEOUT_S = 0.1
 OPEN_TIMEOUT_S = 2.0
 """Longest wait when the pool opens, outside any decision."""
 
-FIRST_PAUSE_S = 0.25
-LONGEST_PAUSE_S = 5.0
-
-STRIKES = 3
-"""Binds in a row that a caller's shorter deadline, or a stall of this process, cut off before Redis counts as out."""
-
 CONCURRENCY = 32
 """Binds on their way at a time, per event loop. A Redis that hangs is found out by these; the rest then goes without it."""
 
@@ -54,7 +49,7 @@ CLUSTER_SHARDS = 16
 """Parts of the bindings on a Redis cluster, each on one node. The load bound is then kept in each part."""
 
 RESTORE_BATCH = 200
-"""Bindings written back in one script: a Redis is busy for under a millisecond."""
+"""Bindings written back in one script, few enough that other clients of the Redis do not wait long."""
 
 SAMPLE = 20
 """Bindings from before an outage that are looked up after it. If one is missing, all are written back."""
@@ -62,8 +57,6 @@ SAMPLE = 20
 NOBODY = "0" * 32
 SOMEWHERE = Candidate("probe", 1.0, "open")
 """A session and a worker that cannot exist, to see whether Redis lets us."""
-
-Turn = Literal["ask", "trial", "skip"]
 
 BIND = Script("bind.lua")
 RESTORE = Script("restore.lua")
@@ -121,13 +114,9 @@ class RedisAffinity:
         self._clock = clock
         self._own = MemoryAffinity(own_entries, bound=bound, counts=Counts(), role=role, clock=clock)
         self._lock = threading.Lock()
-        self._out = False
-        self._trial_at = 0.0
-        self._pause = 0.0
-        self._strikes = 0
+        self._outage = Outage(clock)
         self._to_restore: deque[str] = deque()
         self._unsampled: list[str] = []
-        self._jitter = random.Random()  # noqa: S311 -- spreads retries
 
     def __repr__(self) -> str:
         return f"RedisAffinity({self._where!r}, role={self._role!r})"
@@ -135,13 +124,13 @@ class RedisAffinity:
     @property
     def out(self) -> bool:
         """Whether Redis does not answer now."""
-        return self._out
+        return self._outage.out
 
     async def bind(self, session_key: str, candidates: Sequence[Candidate], ttl: float, *, timeout_s: float | None = None) -> Binding:
         """See :meth:`warmgate.workers.affinity.Affinity.bind`."""
         limit = self._timeout_s if timeout_s is None else max(0.0, min(timeout_s, self._timeout_s))
         async with self._slots.get():
-            turn = self._turn() if limit > 0 else "skip"
+            turn = self._outage.turn() if limit > 0 else "skip"
             if turn != "skip":
                 own = self._own.entry(session_key)
                 reply = await self._ask(BIND, session_key, self._bind_arguments(session_key, candidates, ttl, own), limit, turn)
@@ -155,7 +144,7 @@ class RedisAffinity:
     async def release(self, session_key: str) -> None:
         """See :meth:`warmgate.workers.affinity.Affinity.release`."""
         await self._own.release(session_key)
-        turn = self._turn()
+        turn = self._outage.turn()
         if turn != "skip":
             await self._ask(RELEASE, session_key, [session_key], self._timeout_s, turn)
 
@@ -178,11 +167,11 @@ class RedisAffinity:
 
     async def maintain(self) -> None:
         """See :meth:`warmgate.workers.affinity.Affinity.maintain`."""
-        if self._out:
-            turn = self._turn()
+        if self.out:
+            turn = self._outage.turn()
             if turn == "skip" or await self._ask(RELEASE, NOBODY, [NOBODY], self._timeout_s, turn) is None:
                 return
-        while self._to_restore and not self._out:
+        while self._to_restore and not self.out:
             await self._restore_some(self._timeout_s)
 
     async def aclose(self) -> None:
@@ -265,54 +254,27 @@ class RedisAffinity:
             self._failed(fault, turn, doubtful=stalled or timeout_s < self._timeout_s)
             return None
         except Client.faults() as fault:
-            if self._failed(fault, turn):
+            if self._failed(fault, turn) != "nothing":
                 await client.reset()  # what else was connected to is no better, and the name may lead elsewhere by now
             return None
         except asyncio.CancelledError:
-            if turn == "trial":
-                self._trial_at = self._clock()  # it was cut off and says nothing: the next call may try
+            self._outage.cut_off(turn)
             raise
         self._succeeded()
         return reply
 
-    def _turn(self) -> Turn:
-        """Whether to ask Redis now: always while it answers, else one trial a pause."""
-        if not self._out:
-            return "ask"
-        with self._lock:
-            now = self._clock()
-            if now < self._trial_at:
-                return "skip"
-            self._trial_at = now + self._pause
-            return "trial"
-
-    def _failed(self, fault: BaseException, turn: Turn, *, doubtful: bool = False) -> bool:
-        """Note a failure, and say whether it decided anything. Of doubtful ones it takes :data:`STRIKES` in a row."""
-        with self._lock:
-            begins = not self._out
-            if begins:
-                self._strikes += 1
-                if doubtful and self._strikes < STRIKES:
-                    return False
-                self._pause = FIRST_PAUSE_S
-            elif turn == "trial":
-                self._pause = min(LONGEST_PAUSE_S, self._pause * 2)
-            else:
-                return False  # sent before the outage was known
-            self._out = True
-            self._trial_at = self._clock() + self._pause * self._jitter.uniform(0.75, 1.25)
-        if begins:
+    def _failed(self, fault: BaseException, turn: Turn, *, doubtful: bool = False) -> Verdict:
+        verdict = self._outage.failed(turn, doubtful=doubtful)
+        if verdict == "begins":
             self._counts.add("store_outage", role=self._role)
             emit(logging.WARNING, "affinity.out", store=self._where, role=self._role, why=one_line(str(fault) or type(fault).__name__, 160))
-        return True
+        return verdict
 
     def _succeeded(self) -> None:
-        """Queue what is to be written back: all that was bound meanwhile, and a few others to see whether Redis lost its memory."""
+        """After an outage, queue what to write back: all that was bound meanwhile, and a few others to see if Redis lost its memory."""
+        if not self._outage.succeeded():
+            return
         with self._lock:
-            self._strikes = 0
-            if not self._out:
-                return
-            self._out = False
             entries = self._own.entries()
             entries.reverse()  # what was used last first
             synced = [key for key, entry in entries if not entry.unsynced]
