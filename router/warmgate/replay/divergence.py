@@ -135,10 +135,11 @@ def _tools(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -
     if list(old) == list(new):
         return None if same(list(old), list(new)) else "tools changed: unstable key order in their schemas"
     before, after = [_tool_name(t) for t in old], [_tool_name(t) for t in new]
+    set_before, set_after = set(before), set(after)
     parts: list[str] = []
-    if added := [n for n in after if n not in before]:
+    if added := [n for n in after if n not in set_before]:
         parts.append("added " + _names(added))
-    if removed := [n for n in before if n not in after]:
+    if removed := [n for n in before if n not in set_after]:
         parts.append("removed " + _names(removed))
     if not parts:
         by_name = {_tool_name(t): t for t in old}
