@@ -39,6 +39,10 @@ SCALE_BYTES = 32 << 20
 """How much of a text trace is looked at to learn its tokens per byte, before the replay begins."""
 
 
+MIN_RATIO, MAX_RATIO = 1 / 64, 2.0
+"""Tokens per byte that text can have; a trace that reports more or less has broken counts."""
+
+
 @dataclass(slots=True)
 class Options:
     """What a replay can be asked for; the defaults of the command line."""
@@ -207,7 +211,8 @@ class _Trace:
         else:
             if not tokens and size and source.prompt_tokens:  # the trace was read to its end and reports a sum alone
                 tokens, counted = source.prompt_tokens, size
-        self._ratio = tokens / counted if counted else None
+        ratio = tokens / counted if counted else None
+        self._ratio = ratio if ratio is not None and MIN_RATIO <= ratio <= MAX_RATIO else None  # a broken count scales nothing
         if self._ratio is not None:
             self.tokenizer = "scaled"
         return chain(seen, calls)
