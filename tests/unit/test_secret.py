@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from warmgate import secret
 from warmgate.engines.http import bearer
 from warmgate.errors import Unauthorized
 from warmgate.secret import MASK, mask
 
 KEY = "sk-SECRETKEY123-of-this-test"
+
+
+@pytest.fixture(autouse=True)
+def no_keys_of_other_tests(monkeypatch):
+    """Keys are remembered for the life of a process, and other tests use words such as ``wrong`` for a key."""
+    monkeypatch.setattr(secret, "_known", set())
 
 
 @pytest.mark.parametrize("words", [KEY, f"authorization: Bearer {KEY} is wrong", f"\\u0073{KEY[1:]}", KEY[3:15], f"{KEY}{KEY}"])
