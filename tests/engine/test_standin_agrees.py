@@ -6,14 +6,18 @@ Usage, cached tokens and counters are what the ledger, doctor and replay are tes
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
+import zmq
 
 from tests.engine.rig import tiny_models
 from tests.engine.rig.server import VllmServer
+from tests.unit.standin.test_metrics import NOT_SERVED
 from tests.wire.raw import CHOICE, NOUL, SCORE, TOOLS, Worker, fresh
+from warmgate.doctor.exposition import Metrics
 from warmgate.standin import StandIn
 
 WATCHED = (
@@ -114,3 +118,61 @@ def test_exact_multiples_of_the_block(pair: tuple[Worker, Worker]):
         for _ in range(3):
             told = both(pair, "/v1/completions", {"prompt": ids[:length], "max_tokens": 1, "temperature": 0})
             assert told[0]["usage"] == told[1]["usage"]
+
+
+def test_metrics_have_the_same_series_and_labels(pair: tuple[Worker, Worker]):
+    """A query that works on a laptop would find nothing in production."""
+
+    def labels(worker: Worker) -> dict[str, set[tuple[str, ...]]]:
+        page = Metrics(worker.get("/metrics").text)
+        return {name: {tuple(sorted(sample.labels)) for sample in page.of(name)} for name in page.names if name.startswith("vllm:")}
+
+    real, standin = map(labels, pair)
+    assert {name: real.get(name) for name in standin} == standin
+    histograms = ("_bucket", "_sum", "_count", "_created")
+    assert {name for name in real.keys() - standin.keys() if not name.endswith(histograms)} <= NOT_SERVED
+    assert "mamba_cache_mode" in next(iter(standin["vllm:cache_config_info"]))
+
+
+def events(worker: Worker) -> list[tuple[Any, ...]]:
+    """Everything a worker has announced, from its replay socket: what happened, to which blocks, after which one, with which tokens."""
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.RCVTIMEO, 20_000)
+    socket.linger = 0
+    found: list[tuple[Any, ...]] = []
+    try:
+        socket.connect(worker.replay or "")
+        socket.send_multipart([b"", (0).to_bytes(8, "big")])
+        while True:
+            *_, number, payload = socket.recv_multipart()
+            if int.from_bytes(number, "big", signed=True) == -1:
+                return found
+            for event in msgspec.msgpack.decode(payload)[1]:
+                found.append(tuple(event.get(key) for key in ("type", "block_hashes", "parent_block_hash", "token_ids", "medium")))
+    finally:
+        socket.close()
+        context.term()
+
+
+@pytest.mark.engine_all
+def test_events_of_a_small_cache(vllm_server: Callable[..., VllmServer]):
+    """A router would count copies of blocks that are gone, or miss some that are there: stored, evicted and duplicate blocks, one by one."""
+    server = vllm_server(kv_events=True, num_gpu_blocks=24, max_model_len=512)
+    folder = tiny_models.build("qwen3")
+    options: dict[str, Any] = {"tokenizer": folder / "tokenizer.json", "chat_template": folder / "chat_template.jinja"}
+    dice = random.Random(5)
+    with StandIn(model=server.model, block_size=32, max_model_len=512, kv_tokens=23 * 32, kv_events_port=0, **options) as standin:
+        publisher = standin.served.engine.publisher
+        assert publisher is not None
+        real = Worker(server.url, server.model, 32, 512, server.kv_events_endpoint, server.kv_replay_endpoint)
+        ours = Worker(standin.url, server.model, 32, 512, publisher.endpoint, publisher.replay_endpoint)
+        ids = real.tokens(prompt=fresh(2000))
+        heads = [ids[start : start + 200] for start in range(0, 800, 200)]
+        for _ in range(60):
+            head, length = dice.choice(heads), dice.choice((64, 96, 128, 170, 192))
+            tail = ids[1000 : 1000 + dice.choice((0, 0, 32, 50))]
+            both((real, ours), "/v1/completions", {"prompt": head[:length] + tail, "max_tokens": 1, "temperature": 0})
+        told, said = events(real), events(ours)
+    assert sum(event[0] == "BlockRemoved" for event in told) > 50
+    assert said == told

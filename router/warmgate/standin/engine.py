@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from warmgate.prefix.cache import CacheFull, Lease, PrefixCache
+from warmgate.prefix.cache import CacheFull, Lease
 from warmgate.standin.events import AllBlocksCleared, BlockRemoved, BlockStored, Publisher
 from warmgate.standin.hashing import Algorithm, BlockNames, ExtraKeys, wire_name
 from warmgate.standin.metrics import Counters
+from warmgate.standin.pool import Pool
 
 MEDIUM = "GPU"
 
@@ -112,10 +113,9 @@ class Engine:
         self.counters = Counters()
         self.publisher: Publisher | None = None
         self._names = BlockNames(block_size, algorithm, **({} if seed is None else {"seed": seed}))
-        self._copies: dict[bytes, int] = {}
         self._events: list[BlockStored | BlockRemoved | AllBlocksCleared] = []
         self._waiting: deque[tuple[Prompt, Output, asyncio.Future[Run]]] = deque()
-        self.cache = PrefixCache(block_size, self.capacity, on_evict=self._removed)
+        self.cache = Pool(block_size, self.capacity, on_taken=self._taken)
 
     @property
     def usage(self) -> float:
@@ -164,11 +164,7 @@ class Engine:
 
     def clear(self) -> None:
         """Forget every cached block that no running request holds."""
-        self.cache.on_evict = self._forgotten
-        try:
-            self.cache.clear()
-        finally:
-            self.cache.on_evict = self._removed
+        self.cache.clear()
         if self.publisher is not None:
             self._events.append(AllBlocksCleared())
         self._announce()
@@ -244,8 +240,6 @@ class Engine:
         fresh = names[held:]
         if not fresh or self.publisher is None:
             return
-        for name in fresh:
-            self._copies[name] = self._copies.get(name, 0) + 1
         size, keys = self.block_size, [prompt.extra_keys(held + i, self.block_size) for i in range(len(fresh))]
         tokens = list(ids[held * size : len(names) * size])
         self._events.append(
@@ -263,14 +257,10 @@ class Engine:
             )
         )
 
-    def _removed(self, name: Any) -> None:
-        """The last copy of a block is gone: take back every announcement made for it."""
+    def _taken(self, name: Any) -> None:
+        """Announce that one copy of a block is gone; others may still be resident."""
         if self.publisher is not None:
-            for _ in range(self._copies.pop(name, 0)):
-                self._events.append(BlockRemoved(block_hashes=[wire_name(name)], medium=MEDIUM, group_idx=0))
-
-    def _forgotten(self, name: Any) -> None:
-        self._copies.pop(name, None)
+            self._events.append(BlockRemoved(block_hashes=[wire_name(name)], medium=MEDIUM, group_idx=0))
 
     def _announce(self) -> None:
         if self._events and self.publisher is not None:

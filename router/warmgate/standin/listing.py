@@ -44,6 +44,7 @@ async def show_metrics(served: Served, _request: Request) -> Reply:
         block_size=engine.block_size,
         blocks=engine.capacity,
         usage=engine.usage,
+        max_model_len=served.prompts.max_model_len,
         algorithm=served.options.hash_algorithm,
     )
     return Reply(body=page.encode(), content_type=metrics.CONTENT_TYPE)

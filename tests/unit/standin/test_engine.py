@@ -178,6 +178,21 @@ async def test_events_name_chain_and_tokens():
     assert (second.parent_block_hash, second.token_ids) == (first.block_hashes[-1], ids(4, 8))
 
 
+async def test_each_copy_of_a_block_is_taken_back_on_its_own():
+    """A router that counts copies would believe a block gone while a worker still serves it, or the other way round."""
+    engine = Engine(4, 24)  # six blocks
+    seen = watched(engine)
+    await run(engine, ids(8))
+    await run(engine, ids(8))  # the last block of a prompt that fills it is computed again: a second copy
+    twice = seen.events[0].block_hashes[1]
+    assert [event.block_hashes for event in seen.events] == [seen.events[0].block_hashes, [twice]]
+    del seen.events[:]
+    await run(engine, Prompt(ids(16, 100)))  # takes the three unused blocks and the one freed first: the first copy
+    removed = [event.block_hashes for event in seen.events if isinstance(event, BlockRemoved)]
+    assert removed == [[twice]]
+    assert await run(engine, ids(9)) == [8]  # the other copy is still found
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), min_size=1, max_size=60))
 @settings(max_examples=60, deadline=None)
 def test_events_add_up_to_the_cache(requests: list[tuple[int, int]]):
