@@ -29,6 +29,8 @@ WATCHED = (
     "prompt_tokens_by_source.local_cache_hit",
 )
 
+FIELDS = ("type", "block_hashes", "parent_block_hash", "token_ids", "medium")
+
 
 @pytest.fixture(scope="module")
 def pair(vllm_qwen3: VllmServer) -> Iterator[tuple[Worker, Worker]]:
@@ -148,8 +150,7 @@ def events(worker: Worker) -> list[tuple[Any, ...]]:
             *_, number, payload = socket.recv_multipart()
             if int.from_bytes(number, "big", signed=True) == -1:
                 return found
-            for event in msgspec.msgpack.decode(payload)[1]:
-                found.append(tuple(event.get(key) for key in ("type", "block_hashes", "parent_block_hash", "token_ids", "medium")))
+            found += [tuple(event.get(key) for key in FIELDS) for event in msgspec.msgpack.decode(payload)[1]]
     finally:
         socket.close()
         context.term()
