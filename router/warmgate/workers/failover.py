@@ -1,13 +1,14 @@
 """One call, on one worker and, should that be found dead before its reply begins, on the next: what all transports share.
 
-Nothing here knows a library: a transport hands in how to send, and its errors are told by name.
+Nothing here imports a client library: httpx and httpx2 agree in all that is used of them, and a transport hands in the two types that must
+be its library's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 from warmgate.errors import DeadlineExceeded, EngineError, MalformedAnswer, OptionError, Overloaded, ServerFault, Unreachable
@@ -15,6 +16,10 @@ from warmgate.workers.binding import Binding, Outcome, Role
 from warmgate.workers.context import current_session
 from warmgate.workers.pool import WorkerPool
 from warmgate.workers.probe import of_this_machine
+
+if TYPE_CHECKING:
+    import httpx
+    import httpx2
 
 SESSION_HEADER = "X-Session-ID"
 """vLLM's chat takes this one and reports it in its KV events."""
@@ -87,6 +92,23 @@ class Reply(Protocol):
 
 
 R = TypeVar("R", bound=Reply)
+Q = TypeVar("Q", "httpx.Request", "httpx2.Request")
+
+
+def directed(request: Q, target: Target) -> Q:
+    """The request as it goes to a worker: scheme, host, port and ``Host`` replaced, the target's headers added, nothing else touched.
+
+    A copy: logs and redirects of the client see its own.
+    """
+    scheme, host, port, path = target.address()
+    url = request.url.copy_with(scheme=scheme, host=host, port=port)
+    if path:
+        url = url.copy_with(raw_path=path.encode("ascii") + request.url.raw_path)
+    headers = request.headers.copy()
+    headers["Host"] = url.netloc.decode("ascii")
+    headers.update(target.headers)
+    make = cast("Callable[..., Q]", type(request))  # which of the two libraries url and stream are from is lost on pyright
+    return make(request.method, url, headers=headers, stream=request.stream, extensions=request.extensions)
 
 
 class Calls:
@@ -97,52 +119,55 @@ class Calls:
         role: Which of its roles.
         session_header: Where a request carries its session.
         faults: What the library raises when a call fails.
+        buffered: The library's kind of body that can be sent twice.
 
     Raises:
         OptionError: The header's name cannot be one.
     """
 
-    def __init__(self, pool: WorkerPool, role: Role, session_header: str, faults: type[Exception]) -> None:
+    def __init__(self, pool: WorkerPool, role: Role, session_header: str, *, faults: type[Exception], buffered: type) -> None:
         if not session_header.isascii() or not session_header.replace("-", "").replace("_", "").isalnum():
             raise OptionError(f"{session_header!r} cannot be the name of a header", where="session_header")
         self._pool = pool
         self._role: Role = role
         self._header = session_header
         self._faults = faults
+        self._buffered = buffered
 
-    def _session(self, headers: Mapping[str, str]) -> str | None:
-        return headers.get(self._header) or current_session()
+    def _begin(self, headers: Mapping[str, str]) -> Attempt:
+        return Attempt(self._pool, self._role, headers.get(self._header) or current_session())
 
-    async def send(self, headers: Mapping[str, str], transmit: Callable[[Target], Awaitable[R]], *, replayable: bool) -> R:
+    async def send(self, request: Q, transmit: Callable[[Q], Awaitable[R]]) -> R:
         """Make a call.
 
         Args:
-            headers: Of the request.
-            transmit: Sends it to a worker, up to the head of the reply.
-            replayable: Whether its body can be sent twice.
+            request: As the client made it.
+            transmit: Sends a request, up to the head of the reply.
         """
-        attempt = Attempt(self._pool, self._role, self._session(headers))
+        attempt = self._begin(request.headers)
+        replayable = isinstance(request.stream, self._buffered)
         while True:
             session = attempt.session
             target = attempt.target(
                 await self._pool.anyone(self._role) if session is None else await self._pool.acquire(session, self._role)
             )
             try:
-                reply = await transmit(target)
+                reply = await transmit(directed(request, target))
             except self._faults as fault:
                 if not attempt.failed(fault, replayable=replayable) or not await self._pool.found_dead(target.worker):
                     raise
             else:
                 return attempt.answered(reply)
 
-    def send_sync(self, headers: Mapping[str, str], transmit: Callable[[Target], R], *, replayable: bool) -> R:
+    def send_sync(self, request: Q, transmit: Callable[[Q], R]) -> R:
         """:meth:`send` for code that cannot await."""
-        attempt = Attempt(self._pool, self._role, self._session(headers))
+        attempt = self._begin(request.headers)
+        replayable = isinstance(request.stream, self._buffered)
         while True:
             session = attempt.session
             target = attempt.target(self._pool.anyone_sync(self._role) if session is None else self._pool.acquire_sync(session, self._role))
             try:
-                reply = transmit(target)
+                reply = transmit(directed(request, target))
             except self._faults as fault:
                 if not attempt.failed(fault, replayable=replayable) or not self._pool.found_dead_sync(target.worker):
                     raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 import httpx
 
 from warmgate.workers.binding import Role
-from warmgate.workers.failover import SESSION_HEADER, Calls, Target
+from warmgate.workers.failover import SESSION_HEADER, Calls
 from warmgate.workers.pool import WorkerPool
 
 
@@ -31,16 +31,12 @@ class StickyTransport(httpx.BaseTransport):
     def __init__(
         self, pool: WorkerPool, *, role: Role = "workers", session_header: str = SESSION_HEADER, inner: httpx.BaseTransport | None = None
     ) -> None:
-        self._calls = Calls(pool, role, session_header, httpx.TransportError)
+        self._calls = Calls(pool, role, session_header, faults=httpx.TransportError, buffered=httpx.ByteStream)
         self._inner = inner or httpx.HTTPTransport(trust_env=False)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send to the session's worker."""
-
-        def transmit(target: Target) -> httpx.Response:
-            return self._inner.handle_request(_directed(request, target))
-
-        return self._calls.send_sync(request.headers, transmit, replayable=isinstance(request.stream, httpx.ByteStream))
+        return self._calls.send_sync(request, self._inner.handle_request)
 
     def close(self) -> None:
         """Close the connections."""
@@ -58,29 +54,13 @@ class AsyncStickyTransport(httpx.AsyncBaseTransport):
         session_header: str = SESSION_HEADER,
         inner: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._calls = Calls(pool, role, session_header, httpx.TransportError)
+        self._calls = Calls(pool, role, session_header, faults=httpx.TransportError, buffered=httpx.ByteStream)
         self._inner = inner or httpx.AsyncHTTPTransport(trust_env=False)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send to the session's worker."""
-
-        async def transmit(target: Target) -> httpx.Response:
-            return await self._inner.handle_async_request(_directed(request, target))
-
-        return await self._calls.send(request.headers, transmit, replayable=isinstance(request.stream, httpx.ByteStream))
+        return await self._calls.send(request, self._inner.handle_async_request)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._inner.aclose()
-
-
-def _directed(request: httpx.Request, target: Target) -> httpx.Request:
-    """The request as it goes to a worker. A copy: logs and redirects of the client see its own."""
-    scheme, host, port, path = target.address()
-    url = request.url.copy_with(scheme=scheme, host=host, port=port)
-    if path:
-        url = url.copy_with(raw_path=path.encode("ascii") + request.url.raw_path)
-    headers = request.headers.copy()
-    headers["Host"] = url.netloc.decode("ascii")
-    headers.update(target.headers)
-    return httpx.Request(request.method, url, headers=headers, stream=request.stream, extensions=request.extensions)
