@@ -7,7 +7,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -15,6 +15,7 @@ from warmgate.answers import Answers, Source
 from warmgate.engines.deadline import Deadline
 from warmgate.engines.dialects import Dialect
 from warmgate.engines.events import emit
+from warmgate.engines.http import checked, request_headers
 from warmgate.engines.order import in_two_orders, join_orders
 from warmgate.errors import EngineError, OptionError
 from warmgate.questions import Question
@@ -50,6 +51,7 @@ class AskRequest:
         chat_template_kwargs: Arguments for the worker's chat template.
         check_order: Ask every choice a second time with its options reversed, in the same call, and say whether they agree.
         request_id: Sent as X-Request-Id; made up when None.
+        headers: Sent with every request made for it, such as the one that a gateway hashes.
 
     Raises:
         OptionError: No question, or a field that no server could take.
@@ -65,10 +67,12 @@ class AskRequest:
     chat_template_kwargs: Mapping[str, Any] | None = None
     check_order: bool = False
     request_id: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         if not self.questions:
             raise OptionError("a request needs at least one question")
+        checked(self.headers)
         if self.request_id is not None and not re.fullmatch(r"[A-Za-z0-9._:-]{1,128}", self.request_id):
             raise OptionError("a request id has 1 to 128 letters, digits or . _ : -", where="request_id")
         if self.cache_salt == "":
@@ -132,6 +136,7 @@ class BaseEngine(ABC):
             request = replace(request, model=request.model or self.model, request_id=request.request_id or token_hex(16))
         asked = self.check(request)
         call = Call(self, asked, deadline)
+        token = request_headers.set(checked(request.headers))
         try:
             async with deadline.enforce(self.worker):
                 answers = await self._ask(call)
@@ -139,6 +144,8 @@ class BaseEngine(ABC):
             error.request_id = error.request_id or request.request_id
             call.report(logging.INFO, "engine.failed", code=error.code, status=error.status)
             raise
+        finally:
+            request_headers.reset(token)
         call.report(logging.DEBUG, "engine.answered")
         return join_orders(answers, request.questions) if request.check_order else answers
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -36,6 +37,10 @@ MAX_BODY = 4 << 20
 
 CONNECT_S = 2.0
 """Longest wait for a connection: a host that drops packets should leave time for the next engine."""
+
+request_headers: ContextVar[Mapping[str, str]] = ContextVar("warmgate_request_headers", default={})  # noqa: B039 -- never changed in place
+"""Headers of the ask under way (:attr:`AskRequest.headers`), sent with each of its requests, whichever engine makes them. A context
+variable, since a gateway must see them on an engine's side calls too (``/tokenize``), several calls deep."""
 
 _TIMEOUTS = {"timeout": {"connect": CONNECT_S, "read": None, "write": None, "pool": None}}
 
@@ -151,7 +156,7 @@ class Http:
         """
         try:
             async with deadline.enforce(self.worker):
-                headers = [*self._headers, ("X-Request-Id", request_id)]
+                headers = [*self._headers, *request_headers.get().items(), ("X-Request-Id", request_id)]
                 request = httpx.Request(method, self._url(path), headers=headers, content=body, extensions=_TIMEOUTS)
                 response = await self._lanes.get().handle_async_request(request)
                 assert isinstance(response.stream, httpx.AsyncByteStream)

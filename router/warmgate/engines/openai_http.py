@@ -16,7 +16,7 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI, OpenAIError
 from warmgate import __version__
 from warmgate.engines.deadline import Deadline
 from warmgate.engines.envelopes import error_of
-from warmgate.engines.http import CONNECT_S, MAX_BODY, base_url, bearer, checked, default_tls, too_long
+from warmgate.engines.http import CONNECT_S, MAX_BODY, base_url, bearer, checked, default_tls, request_headers, too_long
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.retry import RetryPolicy, retrying
 from warmgate.errors import EngineError, MalformedAnswer, Unreachable, one_line
@@ -141,7 +141,7 @@ class OpenAIHttp:
         async def once() -> bytes:
             try:
                 async with deadline.enforce(self.worker):
-                    return (await send(self._clients.get(), {"X-Request-Id": request_id})).content
+                    return (await send(self._clients.get(), {**request_headers.get(), "X-Request-Id": request_id})).content
             except APIStatusError as fault:
                 reply = fault.response
                 raise error_of(
