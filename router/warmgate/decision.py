@@ -50,6 +50,8 @@ class Mounts(msgspec.Struct, frozen=True, kw_only=True):
         changed: Whether it differs from the session's previous set.
         reason: One sentence, with the figures where a price was weighed.
         shadow: Decided and recorded; the agent keeps what it had.
+        offered: The list that the agent's request carries, where it is not ``tools``: only a change of this one breaks the prefix.
+        announce: Tools whose schemas must be put into a message at the end of the conversation now, since the list does not carry them.
     """
 
     tools: tuple[str, ...]
@@ -57,6 +59,8 @@ class Mounts(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool
     reason: str
     shadow: bool = False
+    offered: tuple[str, ...] | None = None
+    announce: tuple[str, ...] = ()
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
