@@ -8,11 +8,11 @@ present); shapes that failed are rendered whole.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from warmgate.alignment.seen import Seen
 from warmgate.alignment.template import ChatTemplate
 from warmgate.errors import TemplateError
 from warmgate.foreign import mappings
@@ -50,21 +50,34 @@ class Transcript:
     template: ChatTemplate
     shapes: dict[tuple[object, ...], bool]
     text: str = ""
+    _seen: Seen = field(default_factory=Seen)
     _messages: list[Message] = field(default_factory=list[Message])
     _tools: Sequence[Mapping[str, Any]] = ()
     _kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     _thinks: bool = False
 
-    def grow(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any]) -> Growth:
+    def known(self, messages: Sequence[Message]) -> int:
+        """How many leading messages are those rendered last: all of these, or 0."""
+        return self._seen.known(messages)
+
+    def grow(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any], known: int | None = None
+    ) -> Growth:
         """Bring the transcript to ``messages``.
+
+        Args:
+            messages: The conversation.
+            tools: Its tool schemas.
+            kwargs: Its template arguments.
+            known: What :meth:`known` just said of ``messages``, where it was asked.
 
         Raises:
             TemplateError: The template refuses the conversation; the transcript keeps its last good state.
         """
         before = self.text
-        size = len(self._messages)
+        size = self.known(messages) if known is None else known
         news = messages[size:]
-        if not (size and self._extends(messages, tools, kwargs)):
+        if not (size and _printed_alike(tools, self._tools) and dict(kwargs) == dict(self._kwargs)):
             return self._whole(messages, tools, kwargs, before)
         if not news:
             return Growth(before, len(before), 0)
@@ -80,15 +93,13 @@ class Transcript:
             self.shapes[shape] = growth.text == before + suffix
             return growth
         self.text = before + suffix
-        self._messages.extend(news)
+        self._keep(messages)
         self._thinks = thinks
         return Growth(self.text, len(before), len(news))
 
-    def _extends(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any]) -> bool:
-        if len(messages) < len(self._messages) or not _printed_alike(tools, self._tools) or dict(kwargs) != dict(self._kwargs):
-            return False
-        now = messages[: len(self._messages)]
-        return all(map(operator.is_, now, self._messages)) or all(map(_same, now, self._messages))
+    def _keep(self, messages: Sequence[Message]) -> None:
+        self._messages = list(messages)
+        self._seen.keep(messages)
 
     def _tail(self) -> list[Message]:
         """The last messages, back to the last user or assistant message: what the rendering of the next ones may depend on."""
@@ -111,7 +122,7 @@ class Transcript:
     def _whole(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any], before: str) -> Growth:
         text = self.template.render(messages, tools, add_generation_prompt=False, **kwargs)
         self.text = text
-        self._messages = list(messages)
+        self._keep(messages)
         self._tools, self._kwargs = tools, dict(kwargs)
         self._thinks = any(map(_thinks, messages))
         return Growth(text, len(before) if text.startswith(before) else 0, len(messages))

@@ -1,0 +1,71 @@
+"""Whether a conversation still begins with the messages of its last turn, told at a cost far below that of looking into them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+Message = Mapping[str, Any]
+
+_COMMA = ord(",")
+
+
+class Seen:
+    """The messages of one conversation's last turn.
+
+    Agents hand in the same message objects turn after turn, or copies of them. An object that comes back is taken for unchanged where its
+    ``content`` is; copies must be equal and print alike, since templates print dictionaries in key order.
+    """
+
+    __slots__ = ("_contents", "_messages", "_next", "_printed")
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._contents: list[object] = []
+        self._printed: bytes | None = None
+        """The messages as JSON without its last bracket, where that is known."""
+        self._next: bytes | None = None
+        """The same of the messages last asked about."""
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def known(self, messages: Sequence[Message]) -> int:
+        """How many leading messages are those of the last turn: all of that turn's, or 0."""
+        self._next = None
+        size = len(self._messages)
+        if not size or len(messages) < size:
+            return 0
+        now = list(messages[:size])
+        if all(map(operator.is_, now, self._messages)):
+            return size if _contents(now) == self._contents else 0
+        return size if now == self._messages and self._alike(messages, now) else 0
+
+    def keep(self, messages: Sequence[Message]) -> None:
+        """Take these for the last turn's; to be called after :meth:`known` was asked about them."""
+        self._messages = list(messages)
+        self._contents = _contents(self._messages)
+        self._printed, self._next = self._next, None
+
+    def _alike(self, messages: Sequence[Message], now: list[Message]) -> bool:
+        mine = self._printed or _printed(self._messages)
+        whole = _printed(messages)
+        if mine is None or whole is None:
+            return repr(now) == repr(self._messages)
+        self._next = whole
+        return whole.startswith(mine) and (len(whole) == len(mine) or whole[len(mine)] == _COMMA)
+
+
+def _contents(messages: Sequence[Message]) -> list[object]:
+    return [message.get("content") for message in messages]
+
+
+def _printed(messages: Sequence[Message]) -> bytes | None:
+    """As JSON, which tells ``1`` from ``1.0`` and ``True``, and one key order from another; None where JSON cannot say it."""
+    try:
+        return msgspec.json.encode(messages)[:-1]
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
