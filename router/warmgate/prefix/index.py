@@ -1,0 +1,228 @@
+"""A shadow of one worker's prefix cache: which blocks are resident there now, and how much of a prompt they would serve.
+
+Fed by the worker's KV events where it sends them, else by our own calls through the model of vLLM's block pool
+(:mod:`warmgate.prefix.cache`). Which of the two, and what is not known, is part of every answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from warmgate.errors import OptionError
+from warmgate.prefix.cache import CacheFull, PrefixCache
+
+Source: TypeAlias = Literal["events", "model", "none"]
+"""What feeds an index: the worker's KV events, the model of its pool under our own calls, or nothing."""
+
+AHEAD_S = 1.0
+"""Seconds an answer may come before the event that announces its blocks."""
+
+GRAVES = 1 << 17
+"""Names of evicted blocks remembered as evidence (about 13 MB). An older eviction is no longer told from a block never seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What an index says about one prompt.
+
+    Attributes:
+        blocks: Leading blocks that are resident.
+        tokens: Tokens the engine would serve from them: never the last token's block.
+        source: What the answer rests on.
+        doubt: Why it may be wrong, one clause; ``None`` where the index is known to be complete.
+    """
+
+    blocks: int
+    tokens: int
+    source: Source
+    doubt: str | None = None
+
+
+def servable(blocks: int, block_size: int, prompt_tokens: int, granularity: int | None = None) -> int:
+    """Tokens a full-attention cache serves when ``blocks`` leading blocks are resident: ``g·⌊min(L, len − 1)/g⌋``."""
+    g = granularity or block_size
+    return max(0, min(blocks * block_size, prompt_tokens - 1)) // g * g
+
+
+class ShadowIndex:
+    """Resident blocks of one worker, by the low 64 bits of their names.
+
+    One thread changes it (the event reader, or the gate where there are no events); any thread may ask it meanwhile.
+
+    Args:
+        block_size: Tokens per block.
+        granularity: Tokens that hits come in multiples of (``--prefix-match-unit``); without it the block.
+        blocks: Blocks of the pool that requests can use; bounds the model where there are no events. ``None``: unbounded, which is a doubt.
+        source: ``events`` or ``model``.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_copies",
+        "_doubt",
+        "_graves",
+        "_pool",
+        "block_size",
+        "cleared_at",
+        "granularity",
+        "restarted_at",
+        "source",
+    )
+
+    def __init__(self, block_size: int, *, granularity: int | None = None, blocks: int | None = None, source: Source = "model") -> None:
+        if block_size < 1 or (granularity is not None and granularity < 1):
+            raise OptionError("block size and granularity are positive")
+        self.block_size = block_size
+        self.granularity = granularity or block_size
+        self.source: Source = source
+        self.restarted_at: float | None = None
+        """When the worker was last seen to have restarted, seconds of ``time.time()``."""
+        self.cleared_at: float | None = None
+        """When its cache was last dropped on purpose."""
+        self._copies: dict[int, int] = {}
+        self._ahead: dict[int, float] = {}
+        self._graves: OrderedDict[int, None] = OrderedDict()
+        self._doubt: str | None = "no event heard yet" if source == "events" else None
+        self._pool: PrefixCache | None = None
+        if source == "model":
+            self._pool = PrefixCache(block_size, blocks, on_evict=self._bury_key)
+            if blocks is None:
+                self._doubt = "the size of its pool is unknown, so evictions are not seen"
+
+    def __len__(self) -> int:
+        """Distinct resident blocks."""
+        return len(self._copies) if self._pool is None else len(self._pool)
+
+    def __contains__(self, name: int) -> bool:
+        return name in self._copies if self._pool is None else name in self._pool
+
+    @property
+    def doubt(self) -> str | None:
+        """Why answers may be wrong; ``None`` where the index is complete."""
+        return self._doubt
+
+    def find(self, names: Sequence[int], prompt_tokens: int) -> Prefix:
+        """The longest resident prefix of a prompt.
+
+        Args:
+            names: Wire names of its full blocks, from the front.
+            prompt_tokens: Tokens of the whole prompt.
+        """
+        held: dict[int, int] | PrefixCache = self._copies if self._pool is None else self._pool
+        ahead = self._ahead
+        now = time.monotonic() if ahead else 0.0
+        blocks = 0
+        for name in names:
+            if name not in held and ahead.get(name, now) <= now:
+                break
+            blocks += 1
+        return Prefix(blocks, servable(blocks, self.block_size, prompt_tokens, self.granularity), self.source, self._doubt)
+
+    def evicted(self, name: int) -> bool:
+        """Whether a block was resident and then taken for something else, and is not resident now. ``False`` proves nothing."""
+        return name in self._graves and name not in self
+
+    # -- fed by events -------------------------------------------------------------------------------------------------------------
+
+    def stored(self, names: Iterable[int]) -> None:
+        """Blocks became readable. A block announced twice exists twice."""
+        copies, ahead, graves = self._copies, self._ahead, self._graves
+        for name in names:
+            copies[name] = copies.get(name, 0) + 1
+            if ahead:
+                ahead.pop(name, None)
+            if graves:
+                graves.pop(name, None)
+
+    def removed(self, names: Iterable[int]) -> None:
+        """One physical copy of each is gone. Names never announced are passed over."""
+        copies = self._copies
+        for name in names:
+            left = copies.get(name, 0) - 1
+            if left > 0:
+                copies[name] = left
+            elif left == 0:
+                del copies[name]
+                self._bury(name)
+
+    def confirm(self, names: Sequence[int]) -> None:
+        """The worker itself reported these as cached: they are resident, announced or not (events before we listened)."""
+        if self._pool is None:
+            for name in names:
+                self._copies.setdefault(name, 1)
+
+    def announced_soon(self, names: Sequence[int]) -> None:
+        """A request of ours with these blocks was answered: they are resident, though the event may still be on its way."""
+        if self._pool is not None:
+            return
+        now = time.monotonic()
+        if len(self._ahead) > 4096:
+            self._ahead = {name: until for name, until in self._ahead.items() if until > now}
+        copies = self._copies
+        self._ahead.update({name: now + AHEAD_S for name in names if name not in copies and name not in self._graves})
+
+    def cleared(self, when: float | None = None) -> None:
+        """The whole cache was dropped: what is resident is known again, namely nothing."""
+        self._empty()
+        self.cleared_at = time.time() if when is None else when
+
+    def restarted(self, when: float | None = None) -> None:
+        """The worker began anew with an empty cache."""
+        self._empty()
+        self._graves.clear()  # what died with the process was not evicted
+        self.restarted_at = time.time() if when is None else when
+
+    def trust(self, doubt: str | None) -> None:
+        """Say why answers may be wrong from now on, or with ``None`` that they are complete."""
+        self._doubt = doubt
+
+    # -- fed by our own calls ------------------------------------------------------------------------------------------------------
+
+    def served(self, names: Sequence[int], tokens: int, prompt_tokens: int) -> None:
+        """One request of ours ran and ended, nothing else meanwhile. Ignored where events tell.
+
+        Args:
+            names: All its full blocks, generated ones too.
+            tokens: Prompt and answer, without the last generated token (never computed).
+            prompt_tokens: The prompt alone.
+        """
+        pool = self._pool
+        if pool is None:
+            return
+        try:
+            lease = pool.admit(names[: prompt_tokens // self.block_size], prompt_tokens)
+        except CacheFull:
+            return  # larger than the pool: the engine refused it
+        try:
+            pool.extend(lease, names, max(tokens, prompt_tokens))
+        except CacheFull:
+            self._doubt = "a request outgrew the pool, which preempts others"
+        finally:
+            pool.release(lease)
+
+    def others(self) -> None:
+        """Somebody else used the worker too: what the model says is a guess from now on, until it restarts or is cleared."""
+        if self._pool is not None:
+            self._doubt = "others use this worker and it sends no KV events"
+
+    def _empty(self) -> None:
+        self._copies.clear()
+        self._ahead.clear()
+        if self._pool is not None:
+            self._pool = PrefixCache(self.block_size, self._pool.capacity, on_evict=self._bury_key)
+            self._doubt = None if self._pool.capacity is not None else self._doubt
+
+    def _bury_key(self, name: Hashable) -> None:
+        if isinstance(name, int):
+            self._bury(name)
+
+    def _bury(self, name: int) -> None:
+        graves = self._graves
+        graves[name] = None
+        graves.move_to_end(name)
+        if len(graves) > GRAVES:
+            graves.popitem(last=False)
