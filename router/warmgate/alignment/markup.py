@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import unicodedata
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from warmgate.alignment.recipe import Recipe
+from warmgate.alignment.seen import Seen
 from warmgate.alignment.template import flat_part
 from warmgate.foreign import items
 
@@ -108,6 +111,37 @@ class Markup:
             if not (own and _own_output(marker)):
                 return marker
         return None
+
+
+class Lookout:
+    """Finds forged markup turn by turn: messages of a conversation that were looked at in an earlier turn are not looked at again.
+
+    Safe across threads.
+
+    Args:
+        markup: What to look for.
+        sessions: Conversations remembered; a forgotten one is looked at whole.
+    """
+
+    def __init__(self, markup: Markup, sessions: int = 4096) -> None:
+        self._markup = markup
+        self._limit = sessions
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[str, tuple[Seen, list[Forgery]]] = OrderedDict()
+
+    def find(self, session: str, messages: Sequence[Mapping[str, Any]]) -> list[Forgery]:
+        """What :meth:`Markup.find` finds in all of ``messages``."""
+        with self._lock:
+            held = self._sessions.get(session)
+            seen, found = held if held is not None else (Seen(printed=False), [])
+            known = seen.known(messages)
+            found = [*(found if known else ()), *self._markup.find(messages, known)]
+            seen.keep(messages)
+            self._sessions[session] = seen, found
+            self._sessions.move_to_end(session)
+            while len(self._sessions) > self._limit:
+                self._sessions.popitem(last=False)
+            return found
 
 
 def _fields(message: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -17,12 +17,16 @@ class Seen:
     """The messages of one conversation's last turn.
 
     Agents hand in the same message objects turn after turn, or copies of them. An object that comes back is taken for unchanged where its
-    ``content`` is; copies must be equal and print alike, since templates print dictionaries in key order.
+    ``content`` is; copies must be equal.
+
+    Args:
+        printed: Copies must print alike too: templates print dictionaries in key order, and ``true`` is not ``1``.
     """
 
-    __slots__ = ("_contents", "_messages", "_next", "_printed")
+    __slots__ = ("_compares_print", "_contents", "_messages", "_next", "_printed")
 
-    def __init__(self) -> None:
+    def __init__(self, *, printed: bool = True) -> None:
+        self._compares_print = printed
         self._messages: list[Message] = []
         self._contents: list[object] = []
         self._printed: bytes | None = None
@@ -42,7 +46,7 @@ class Seen:
         now = list(messages[:size])
         if all(map(operator.is_, now, self._messages)):
             return size if _contents(now) == self._contents else 0
-        return size if now == self._messages and self._alike(messages, now) else 0
+        return size if now == self._messages and (not self._compares_print or self._alike(messages, now)) else 0
 
     def keep(self, messages: Sequence[Message]) -> None:
         """Take these for the last turn's; to be called after :meth:`known` was asked about them."""
