@@ -23,7 +23,7 @@ class Seen:
         printed: Copies must print alike too: templates print dictionaries in key order, and ``true`` is not ``1``.
     """
 
-    __slots__ = ("_compares_print", "_contents", "_messages", "_next", "_printed")
+    __slots__ = ("_compares_print", "_contents", "_known", "_messages", "_next", "_printed")
 
     def __init__(self, *, printed: bool = True) -> None:
         self._compares_print = printed
@@ -33,6 +33,7 @@ class Seen:
         """The messages as JSON without its last bracket, where that is known."""
         self._next: bytes | None = None
         """The same of the messages last asked about."""
+        self._known = 0
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -40,19 +41,23 @@ class Seen:
     def known(self, messages: Sequence[Message]) -> int:
         """How many leading messages are those of the last turn: all of that turn's, or 0."""
         self._next = None
-        size = len(self._messages)
-        if not size or len(messages) < size:
-            return 0
-        now = list(messages[:size])
-        if all(map(operator.is_, now, self._messages)):
-            return size if _contents(now) == self._contents else 0
-        return size if now == self._messages and (not self._compares_print or self._alike(messages, now)) else 0
+        self._known = len(self._messages) if self._begins(messages) else 0
+        return self._known
 
     def keep(self, messages: Sequence[Message]) -> None:
         """Take these for the last turn's; to be called after :meth:`known` was asked about them."""
+        self._contents = [*self._contents[: self._known], *_contents(messages[self._known :])]
         self._messages = list(messages)
-        self._contents = _contents(self._messages)
         self._printed, self._next = self._next, None
+
+    def _begins(self, messages: Sequence[Message]) -> bool:
+        size = len(self._messages)
+        if not size or len(messages) < size:
+            return False
+        now = list(messages[:size])
+        if all(map(operator.is_, now, self._messages)):
+            return _contents(now) == self._contents
+        return now == self._messages and (not self._compares_print or self._alike(messages, now))
 
     def _alike(self, messages: Sequence[Message], now: list[Message]) -> bool:
         mine = self._printed or _printed(self._messages)
