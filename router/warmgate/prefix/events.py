@@ -173,7 +173,6 @@ class EventReader:
 
     def _listen(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         import zmq
-        from zmq.utils.monitor import recv_monitor_message
 
         sub = context.socket(zmq.SUB)
         sub.set_hwm(HIGH_WATER)
@@ -183,8 +182,19 @@ class EventReader:
         if self.source.endpoint.startswith("tcp://["):
             sub.ipv6 = True
         monitor = sub.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        sub.setsockopt(zmq.SUBSCRIBE, self.source.topic.encode())
-        sub.connect(self.source.endpoint)
+        try:
+            sub.setsockopt(zmq.SUBSCRIBE, self.source.topic.encode())
+            sub.connect(self.source.endpoint)
+            self._follow(context, sub, monitor)
+        finally:
+            sub.disable_monitor()
+            monitor.close(linger=0)
+            sub.close(linger=0)
+
+    def _follow(self, context: zmq.Context[zmq.Socket[bytes]], sub: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+        import zmq
+        from zmq.utils.monitor import recv_monitor_message
+
         poller = zmq.Poller()
         poller.register(sub, zmq.POLLIN)
         poller.register(monitor, zmq.POLLIN)
