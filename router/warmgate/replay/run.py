@@ -26,7 +26,7 @@ from warmgate.replay.result import (
     TraceResult,
 )
 from warmgate.replay.scenarios import NAMES, Costs, Simulation
-from warmgate.replay.simulate import AGENT, Route, UnboundedWorker
+from warmgate.replay.simulate import AGENT, Route, Sticky, UnboundedWorker
 from warmgate.replay.source import expand, open_trace
 from warmgate.replay.tokens import ExactTokens, ScaledBytes
 from warmgate.replay.trace import BlockPrompt, Call, TextPrompt
@@ -262,6 +262,7 @@ class _Trace:
 
     def _start(self, block_size: int) -> None:
         options = self.options
+        sticky = Sticky(options.workers)
         routes: list[Route] = ["sticky", "random"]
         if options.route not in routes:
             routes.append(options.route)
@@ -274,6 +275,7 @@ class _Trace:
                     workers=options.workers,
                     block_size=block_size,
                     kv_tokens=options.kv_tokens,
+                    sticky=sticky,
                 )
 
     def _simulate(self, prepared: Prepared, entry: Entry) -> None:
@@ -308,7 +310,7 @@ class _Trace:
         held = worker.hit(AGENT, prepared.nodes, (prepared.tokens - 1) // size) * size
         if entry.reported_cached is not None and entry.reusable is not None and held < entry.reusable and entry.reported_cached <= held:
             entry.cause = "worker_change"
-        worker.serve(AGENT, prepared.stored, len(prepared.stored), 0, prepared.stored_tokens, prepared.tokens)
+        worker.serve(AGENT, prepared.stored, len(prepared.stored), prepared.stored_tokens, prepared.tokens)
 
     def _row(self, call: Call, index: int, entry: Entry, prepared: Prepared | None) -> CallRow:
         divergence = prepared.divergence if prepared is not None else None
@@ -361,13 +363,20 @@ class _Trace:
             )
         if self._recorded_questions:
             self.notes.append(f"questions per turn come from the trace for {self._recorded_questions} calls")
-        overfull = self._overfull()
-        if overfull:
-            self.notes.append(f"{overfull} calls are larger than --kv-tokens; an engine would refuse them, here they compute everything")
+        if (refused := self._refused()) is not None:
+            self.notes.append(refused)
 
-    def _overfull(self) -> int:
-        simulation = self._simulations.get(("none", self.options.route))
-        return sum(getattr(w, "overfull", 0) for w in simulation.agents) if simulation else 0
+    def _refused(self) -> str | None:
+        """What is larger than a whole cache, in the scenarios of the route asked for."""
+        mine = {name: s for (name, route), s in self._simulations.items() if route == self.options.route}
+        parts = [f"{mine['none'].refused_calls} calls"] if mine and mine["none"].refused_calls else []
+        parts += [f"the gate's reads before {s.refused_asks} calls ({name})" for name, s in mine.items() if s.refused_asks]
+        if not parts:
+            return None
+        return (
+            f"larger than --kv-tokens: {', '.join(parts)}; an engine refuses such requests; here they are priced as computed in full, "
+            "find nothing cached and leave nothing behind"
+        )
 
     def result(self) -> TraceResult:
         """This trace's part of the output."""

@@ -5,6 +5,9 @@ questions on the agent's worker with a JSON state. ``aligned`` asks them on the 
 
 A JSON state is priced at as many tokens as the prompt it restates, and shares with the session's earlier JSON up to its closing
 brackets. The questions of one request share their state with each other, since engines admit them together.
+
+A request whose prompt is larger than a worker's whole cache is refused by engines. So that scenarios stay comparable it is priced here as
+computed in full: it finds nothing, leaves nothing behind, and neither do the other questions of its decision.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 
 from warmgate.replay.prepare import Prepared
 from warmgate.replay.result import Scenario, TaxMs
-from warmgate.replay.simulate import AGENT, JSON, Route, Worker, make_workers, router
+from warmgate.replay.simulate import AGENT, JSON, Pool, Route, Sticky, router
 
 JSON_CLOSING_TOKENS = 2
 """Tokens of the brackets that close a JSON state (``"}]}`` and the like): the part a longer state does not repeat."""
@@ -49,9 +52,30 @@ class Simulation:
         workers: Workers of the agent's pool; a separate router or sidecar has as many.
         block_size: Hit granularity in tokens.
         kv_tokens: Cache of each worker in tokens, or ``None`` for no bound.
+        sticky: Where sessions live, shared by the simulations of a trace.
+
+    Attributes:
+        computed: Prompt tokens computed, reads and calls together.
+        gate_tokens: The part of it that reads computed.
+        floor: What a perfect gate would have computed.
+        reusable: ΣR of the calls.
+        survived: ΣS of the calls.
+        hops: Calls before which the gate was asked.
+        refused_calls: Calls larger than a worker's cache.
+        refused_asks: Calls whose gate's read is larger than that.
     """
 
-    def __init__(self, name: str, route: Route, *, sidecar: bool, workers: int, block_size: int, kv_tokens: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        route: Route,
+        *,
+        sidecar: bool,
+        workers: int,
+        block_size: int,
+        kv_tokens: int | None,
+        sticky: Sticky | None = None,
+    ) -> None:
         self.name = name
         self.route: Route = route
         self.gate = "none" if name == "none" else "sidecar" if sidecar else "shared"
@@ -62,12 +86,14 @@ class Simulation:
         self.survived = 0
         self.reusable = 0
         self.hops = 0
-        self.agents: list[Worker] = make_workers(workers, block_size, kv_tokens)
+        self.refused_calls = 0
+        self.refused_asks = 0
+        self.agents = Pool(workers, block_size, kv_tokens)
         own_pool = name == "separate" or (sidecar and name != "none")
-        self.gates: list[Worker] = make_workers(workers, block_size, kv_tokens) if own_pool else self.agents
-        self._to_agent = router(route, workers)
-        # one balancer spreads all requests of a pool, reads and calls in the order they come
-        self._to_gate = router("sticky", workers) if own_pool else self._to_agent
+        self.gates = Pool(workers, block_size, kv_tokens) if own_pool else self.agents
+        self._to_agent = router(route, workers, sticky=sticky)
+        # one balancer spreads all requests of a pool, decisions and calls in the order they come
+        self._to_gate = router("sticky", workers, sticky=sticky) if own_pool else self._to_agent
 
     def feed(self, call: Prepared, questions: int, question_tokens: int) -> Outcome:
         """Ask the questions, then make the call. ``question_tokens`` is per question."""
@@ -82,10 +108,14 @@ class Simulation:
         limit = (call.tokens - 1) // size
         index = self._to_agent(call.call.session)
         worker = self.agents[index]
-        hit = worker.hit(AGENT, call.nodes, limit)
+        if worker.fits(call.tokens):
+            hit = worker.hit(AGENT, call.nodes, limit)
+        else:
+            hit = 0
+            self.refused_calls += 1
         reach = max(reach, min(aligned_to, limit))
         cause = None if hit >= reach else self._cause(call, index, hit)
-        worker.serve(AGENT, call.stored, len(call.stored), hit, max(call.stored_tokens, call.tokens), call.tokens)
+        worker.serve(AGENT, call.stored, len(call.stored), max(call.stored_tokens, call.tokens), call.tokens)
         self.computed += call.tokens - hit * size
         self.survived += hit * size
         self.reusable += reach * size
@@ -105,14 +135,17 @@ class Simulation:
             if self.name == "separate":  # one request with all questions in it
                 questions, tail = 1, questions * question_tokens
         keep = min(max(state - own, 0) // size, len(call.nodes))
-        whole = min(state // size, len(call.nodes))
-        for number in range(questions):
-            tokens = state + tail
-            hit = worker.hit(space, call.nodes, min(keep, (tokens - 1) // size)) if number == 0 else min(whole, (tokens - 1) // size)
-            worker.serve(space, call.nodes, keep, min(hit, keep), tokens, tokens)
-            self.computed += tokens - hit * size
-            self.gate_tokens += tokens - hit * size
-        return keep if space == AGENT else 0
+        tokens = state + tail
+        if fits := worker.fits(tokens):
+            first, others = worker.hit(space, call.nodes, keep), min(state // size, len(call.nodes))
+        else:
+            first = others = 0
+            self.refused_asks += 1
+        worker.serve(space, call.nodes, keep, tokens, tokens, questions)
+        computed = questions * tokens - (first + (questions - 1) * others) * size
+        self.computed += computed
+        self.gate_tokens += computed
+        return keep if fits and space == AGENT else 0
 
     def _cause(self, call: Prepared, index: int, hit: int) -> str:
         """The one cause of a loss, first that fits: the next block went to another worker, or was here and was evicted."""
