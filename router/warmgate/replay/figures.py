@@ -112,6 +112,13 @@ def money(value: float | None) -> str:
     return _minus(f"{value:,.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}")
 
 
+def plain(number: float) -> str:
+    """A number of the command line, spelt as a person would: ``1000000000000``, ``0.000000001``, ``1.5``."""
+    if number != number or abs(number) >= 1e15:
+        return f"{number:g}"
+    return f"{number:.9f}".rstrip("0").rstrip(".")
+
+
 def plural(number: int, word: str) -> str:
     """``1 call``, ``2 calls``."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

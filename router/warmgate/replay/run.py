@@ -10,6 +10,7 @@ from typing import Any
 from warmgate.alignment.template import ChatTemplate
 from warmgate.errors import OptionError, TemplateError, TraceError
 from warmgate.prefix.ledger import Entry, Ledger
+from warmgate.replay.figures import plain, plural
 from warmgate.replay.prepare import HashPreparer, Prepared, TextPreparer
 from warmgate.replay.readers._base import Source
 from warmgate.replay.result import (
@@ -76,7 +77,7 @@ class Options:
         )
         for name, value, low, high in ranges:
             if value is not None and not low <= value <= high:  # also refuses nan
-                raise OptionError(f"{value:g} is out of range", where=name, mend=f"give a number from {low:g} to {high:g}")
+                raise OptionError(f"{plain(value)} is out of range", where=name, mend=f"give a number from {plain(low)} to {plain(high)}")
 
 
 Progress = Callable[[str, int], None]
@@ -102,7 +103,6 @@ def replay(
         OptionError: The options contradict each other or the traces.
         TokenizerError: ``--tokenizer`` cannot be used.
         TemplateError: ``--chat-template`` cannot be used.
-        TraceError: A name matches nothing.
     """
     options.check()
     template = ChatTemplate.from_file(options.chat_template) if options.chat_template else ChatTemplate.default()
@@ -349,28 +349,28 @@ class _Trace:
             self.notes.append("no tokenizer and no reported counts: 4 bytes of text are taken for a token; --tokenizer makes it exact")
         if self._text is not None and self._text.unanswered:
             self.notes.append(
-                f"{self._text.unanswered} answers do not continue their prompt in this chat template; they count as not stored"
+                f"{plural(self._text.unanswered, 'answer')} not continuing the prompt in this chat template: counted as not stored"
             )
         if self._cut:
             self.notes.append(
-                f"{self._cut} calls report fewer prompt tokens than their text carries as counted here: reusable tokens are cut to the "
-                "reported prompt; scenarios rest on the text as counted"
+                f"{plural(self._cut, 'call')} with fewer prompt tokens reported than the text carries as counted here: reusable tokens are "
+                "cut to the reported prompt; scenarios rest on the text as counted"
             )
         if self._without_prompt:
             self.notes.append(
-                f"{self._without_prompt} of {len(self.rows)} calls record usage but no whole prompt: reusable tokens, survival and "
+                f"{self._without_prompt:,} of {plural(len(self.rows), 'call')} with usage but no whole prompt: reusable tokens, survival and "
                 "scenarios leave them out"
             )
         if self._recorded_questions:
-            self.notes.append(f"questions per turn come from the trace for {self._recorded_questions} calls")
+            self.notes.append(f"questions per turn come from the trace for {plural(self._recorded_questions, 'call')}")
         if (refused := self._refused()) is not None:
             self.notes.append(refused)
 
     def _refused(self) -> str | None:
         """What is larger than a whole cache, in the scenarios of the route asked for."""
         mine = {name: s for (name, route), s in self._simulations.items() if route == self.options.route}
-        parts = [f"{mine['none'].refused_calls} calls"] if mine and mine["none"].refused_calls else []
-        parts += [f"the gate's reads before {s.refused_asks} calls ({name})" for name, s in mine.items() if s.refused_asks]
+        parts = [plural(mine["none"].refused_calls, "call")] if mine and mine["none"].refused_calls else []
+        parts += [f"the gate's reads before {plural(s.refused_asks, 'call')} ({name})" for name, s in mine.items() if s.refused_asks]
         if not parts:
             return None
         return (
