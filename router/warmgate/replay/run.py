@@ -358,8 +358,8 @@ class _Trace:
             )
         if self._without_prompt:
             self.notes.append(
-                f"{self._without_prompt:,} of {plural(len(self.rows), 'call')} with usage but no whole prompt: reusable tokens, survival and "
-                "scenarios leave them out"
+                f"{self._without_prompt:,} of {plural(len(self.rows), 'call')} with usage but no whole prompt: reusable tokens, survival "
+                "and scenarios leave them out"
             )
         if self._recorded_questions:
             self.notes.append(f"questions per turn come from the trace for {plural(self._recorded_questions, 'call')}")
