@@ -180,10 +180,28 @@ def _cbor(value: object, out: bytearray) -> None:
     elif isinstance(value, (tuple, list)):
         items = cast("tuple[object, ...]", value)
         _head(4, len(items), out)
+        if items and all(type(item) is int for item in items):  # a block's tokens: the same numbers come again and again
+            if len(_INTEGERS) > 1 << 18:
+                _INTEGERS.clear()
+            out += b"".join(map(_INTEGERS.__getitem__, cast("tuple[int, ...]", items)))
+            return
         for item in items:
             _cbor(item, out)
     else:
         raise TypeError(f"block names hold no {type(value).__name__}")
+
+
+class _Integers(dict[int, bytes]):
+    """Encodings of integers met before."""
+
+    def __missing__(self, number: int) -> bytes:
+        out = bytearray()
+        _cbor(number, out)
+        made = self[number] = bytes(out)
+        return made
+
+
+_INTEGERS = _Integers()
 
 
 def _head(major: int, number: int, out: bytearray) -> None:
