@@ -11,6 +11,7 @@ import msgspec
 Message = Mapping[str, Any]
 
 _COMMA = ord(",")
+_CONTENT = operator.itemgetter("content")
 
 
 class Seen:
@@ -69,7 +70,10 @@ class Seen:
 
 
 def _contents(messages: Sequence[Message]) -> list[object]:
-    return [message.get("content") for message in messages]
+    try:
+        return list(map(_CONTENT, messages))
+    except KeyError:  # a message of tool calls alone
+        return [message.get("content") for message in messages]
 
 
 def _printed(messages: Sequence[Message]) -> bytes | None:

@@ -83,19 +83,23 @@ class Transcript:
             return Growth(before, len(before), 0)
         thinks = self._thinks or any(map(_thinks, news))
         shape = (bool(tools), thinks, *map(_shape, self._tail()), None, *map(_shape, news))
-        known = self.shapes.get(shape)
-        suffix = None if known is False else self._suffix(news, kwargs)
+        fits = self.shapes.get(shape)
+        suffix = None if fits is False else self._suffix(news, kwargs)
         if suffix is None:
             self.shapes[shape] = False
             return self._whole(messages, tools, kwargs, before)
-        if known is None:
+        if fits is None:
             growth = self._whole(messages, tools, kwargs, before)
             self.shapes[shape] = growth.text == before + suffix
             return growth
-        self.text = before + suffix
+        kept = len(before)
+        del before  # a string that nobody else holds grows in place; a fresh copy of a long one costs more than all else here
+        text, self.text = self.text, ""
+        text += suffix
+        self.text = text
         self._keep(messages)
         self._thinks = thinks
-        return Growth(self.text, len(before), len(news))
+        return Growth(text, kept, len(news))
 
     def _keep(self, messages: Sequence[Message]) -> None:
         self._messages = list(messages)
