@@ -142,6 +142,33 @@ class WorkerPool:
         headers = gateway.headers(session) if gateway is not None else binding.headers
         return replace(binding, restarts=fleet.restarts(binding.worker), headers=headers)
 
+    async def rebind(self, session: str, failed: Binding, role: Role = "workers", *, timeout_s: float | None = None) -> Binding | None:
+        """Where to make a session's call again that found no connection, or lost it before its reply began.
+
+        For clients other than the transports, which do this by themselves.
+
+        Args:
+            session: As in :meth:`acquire`.
+            failed: The binding under which the call was made.
+            role: As in :meth:`acquire`.
+            timeout_s: Longest time to look whether the worker is dead; at most a few seconds without.
+
+        Returns:
+            The session's new binding; None where its worker is alive, or was not found dead in time: the fault is the caller's, and the
+            session keeps its prefix.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                if not await self.found_dead(failed.worker):
+                    return None
+        except TimeoutError:
+            return None
+        binding = await self.acquire(session, role, timeout_s=timeout_s)
+        if binding.worker == failed.worker:
+            return None
+        self.counts.add("retried_elsewhere", role=self._role(role))
+        return binding
+
     async def release(self, session: str, role: Role = "workers") -> None:
         """Forget a session that has ended."""
         role = self._role(role)

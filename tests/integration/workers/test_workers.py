@@ -15,6 +15,7 @@ from warmgate.standin import StandIn
 from warmgate.workers import Rule, WorkerPool
 from warmgate.workers.discovery import WorkerSpec, resolve
 
+A, B = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
 QUICK = Rule(interval_s=0.1, timeout_s=1.0, pause_s=0.1, longest_pause_s=0.3, restart_interval_s=0.2)
 
 
@@ -159,6 +160,38 @@ async def test_found_dead_asks_once_for_many(two_workers):
     one.kill()
     assert all(await asyncio.gather(*(pool.found_dead(one.url) for _ in range(100))))
     assert len(looks) == 2
+    await pool.aclose()
+
+
+async def test_rebind_moves_a_session_off_a_dead_worker_and_off_no_other(two_workers):
+    """A decision would be lost with the worker, or a living worker's session would lose its prefix."""
+    one, other = two_workers
+    pool = WorkerPool([one.url, other.url])
+    here = {s: await pool.acquire(s) for s in map(str, range(20))}
+    assert [await pool.rebind(s, b) for s, b in here.items()] == [None] * len(here)
+    one.kill()
+    for session, binding in here.items():
+        moved = await pool.rebind(session, binding)
+        if binding.worker == one.url:
+            assert moved is not None
+            assert (moved.worker, moved.moved_from, moved.reason, moved.moves) == (other.url, one.url, "worker_lost", 1)
+        else:
+            assert moved is None
+    assert pool.counts.total("retried_elsewhere") == sum(b.worker == one.url for b in here.values())
+    await pool.aclose()
+
+
+async def test_rebind_looks_no_longer_than_it_may():
+    """A decision's deadline is hard, also when a worker hangs."""
+    pool = WorkerPool([A, B])
+    binding = await pool.acquire("s")
+
+    async def look(worker, path, timeout_s):
+        await asyncio.sleep(3600)
+
+    pool._prober.look = look
+    assert await pool.rebind("s", binding, timeout_s=0.05) is None
+    assert (await pool.acquire("s")).worker == binding.worker
     await pool.aclose()
 
 
