@@ -262,9 +262,15 @@ def _restore(cls: type[WarmgateError], text: str, state: dict[str, object]) -> W
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """Fold ``text`` into one printable line of at most ``limit`` characters.
+    r"""Fold ``text`` into one printable line of at most ``limit`` characters.
 
-    Control characters (a hostile file name or trace may carry terminal escapes) become spaces.
+    Control characters (a hostile file name or trace may carry terminal escapes) become spaces; bytes of a file name that are no UTF-8
+    are spelt ``\xff``.
     """
-    folded = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    folded = " ".join("".join(c if c.isprintable() else undecoded(c) or " " for c in text).split())
     return folded if len(folded) <= limit else folded[: limit - 1] + "…"
+
+
+def undecoded(character: str) -> str:
+    r"""How a byte that Python could not decode is spelt (``\xff``); in text it is half a surrogate pair. Empty for any other character."""
+    return f"\\x{ord(character) - 0xDC00:02x}" if "\udc80" <= character <= "\udcff" else ""

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from stat import S_ISDIR
 
-from warmgate.errors import TraceError
+from warmgate.errors import undecoded
 
 STDIN = "-"
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".log", ".gz")
@@ -24,19 +24,23 @@ def expand(names: Sequence[str]) -> list[str]:
 
     A directory stands for the traces in it and below it; hidden files, and files that do not end like a trace, are left out there. Symbolic
     links are followed, and a directory is entered once however many links lead to it. A glob may hold ``**``. What cannot be listed or
-    looked at stays in the list under its own name, so that reading it says so.
-
-    Raises:
-        TraceError: A name stands for nothing.
+    looked at, and a name that stands for nothing, stays in the list under its own name, so that reading it says so and the others are read.
     """
     found: dict[str, str] = {}
     for name in names:
-        files = list(_files(name))
-        if not files:
-            raise TraceError(_nothing(name), where=name or "''")
-        for path in files:
+        alone = True
+        for path in _files(name):
+            alone = False
             found.setdefault(path if path == STDIN else os.path.realpath(path), path)
+        if alone:
+            found.setdefault(f"\0{name}", name)  # no path: realpath would take "" for the directory we are in
     return sorted(found.values())
+
+
+def shown(path: str) -> str:
+    r"""A name as one printable line, never empty: what is no UTF-8 or cannot be seen is escaped (``\xff``, ``\n``), blanks are quoted."""
+    text = "".join(c if c.isprintable() else undecoded(c) or c.encode("unicode_escape").decode("ascii") for c in path)
+    return text if text and text == text.strip() else f"'{text}'"
 
 
 def _files(name: str) -> Iterator[str]:
@@ -50,9 +54,10 @@ def _files(name: str) -> Iterator[str]:
         yield from _matching(name)
 
 
-def _nothing(name: str) -> str:
+def nothing(name: str) -> str:
+    """Why there is nothing to read under a name that was kept by :func:`expand`."""
     if name and _is_directory(name):
-        return f"holds no trace: no file in it ends in {', '.join(SUFFIXES)}"
+        return "is a directory" if any(_walk(name)) else f"holds no trace: no file in it ends in {', '.join(SUFFIXES)}"
     return "matches no file" if glob.has_magic(name) else "no such file or directory"
 
 
@@ -93,12 +98,20 @@ def _walk(top: str, *, every: bool = False) -> Iterator[str]:
                 for entry in entries:
                     if entry.name.startswith("."):
                         continue
-                    if entry.is_dir():
+                    if _enters(entry):
                         stack.append(entry.path)
                     elif every or _like_a_trace(entry.name):
                         yield entry.path
         except OSError:
             yield directory
+
+
+def _enters(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a directory. A link to itself, or into a broken mount, is none: it must not hide its neighbours."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _matching(pattern: str) -> Iterator[str]:
@@ -113,9 +126,10 @@ def _matching(pattern: str) -> Iterator[str]:
 
 def _flat(pattern: str) -> list[str]:
     try:
-        return glob.glob(pattern)  # noqa: PTH207 -- names stay as the user wrote them
+        found = glob.glob(pattern)  # noqa: PTH207 -- names stay as the user wrote them
     except ValueError:  # a NUL in the name
         return []
+    return [f"./{path}" if path == STDIN else path for path in found]
 
 
 def _deep(pattern: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from warmgate.replay.figures import plural
+from warmgate.replay.names import shown
 from warmgate.replay.result import Replay
 
 
@@ -25,7 +26,7 @@ def remarks(replay: Replay) -> list[Remark]:
     """Refused traces first, then skipped records, then notes of traces, then notes of the whole."""
     names = short_names([t.path for t in replay.traces])
     several = len(names) > 1
-    found = [Remark("refused", r.path, r.reason.removeprefix(f"{r.path}: ")) for r in replay.refused]
+    found = [Remark("refused", shown(r.path), r.reason.removeprefix(f"{shown(r.path)}: ")) for r in replay.refused]
     for name, trace in zip(names, replay.traces, strict=True):
         if trace.skipped_lines:
             found.append(Remark("skipped", name if several else "", f"{plural(trace.skipped_lines, 'record')} left out of the figures"))
@@ -35,8 +36,12 @@ def remarks(replay: Replay) -> list[Remark]:
             alike.setdefault(re.sub(r"\d[\d.,]*", "#", note), []).append((name, note))
     for same in alike.values():
         name, note = same[0]
-        more = f" and {len(same) - 1} more alike" if len(same) > 1 else ""
-        found.append(Remark("note", name + more if several else "", note))
+        others = len(same) - 1
+        if others and any(one != note for _, one in same):  # the figures are the first trace's alone
+            note = f"{note} ({plural(others, 'more trace')} with figures of {'its' if others == 1 else 'their'} own)"
+        elif others:
+            name = f"{name} and {others:,} more"
+        found.append(Remark("note", name if several else "", note))
     return found + [Remark("note", "", note) for note in replay.notes]
 
 

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from warmgate.errors import undecoded
+
 Basis = Literal["measured", "predicted"]
 Tokenizer = Literal["exact", "scaled", "none"]
 
@@ -157,5 +159,21 @@ class Replay(msgspec.Struct):
     notes: list[str] = msgspec.field(default_factory=list[str])
 
     def to_json(self) -> bytes:
-        """UTF-8 JSON of this result, newline at the end."""
-        return msgspec.json.encode(self) + b"\n"
+        r"""UTF-8 JSON of this result, newline at the end. Bytes of a file name that are no UTF-8 are spelt ``\xff``."""
+        try:
+            return msgspec.json.encode(self) + b"\n"
+        except UnicodeEncodeError:
+            return msgspec.json.encode(_encodable(msgspec.to_builtins(self))) + b"\n"
+
+
+def _encodable(value: Any) -> Any:
+    """The same value without halves of surrogate pairs, which UTF-8 cannot hold."""
+    if isinstance(value, str):
+        return value if value.isascii() else "".join(undecoded(c) or ("\ufffd" if "\ud800" <= c <= "\udfff" else c) for c in value)
+    if isinstance(value, dict):
+        members: dict[Any, Any] = value
+        return {_encodable(key): _encodable(one) for key, one in members.items()}
+    if isinstance(value, list):
+        elements: list[Any] = value
+        return [_encodable(one) for one in elements]
+    return value

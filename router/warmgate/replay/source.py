@@ -1,6 +1,9 @@
 """Opening a trace: what it is, told by content, and its records as a stream that never outgrows memory.
 
 Files larger than memory are read line by line; only a trace that is one JSON document is held whole, up to :data:`MAX_DOCUMENT`.
+Text of that length may hold values that take thirty times as much memory, so :mod:`warmgate.replay.parsing` weighs it first.
+
+Only regular files are opened. Devices, sockets and pipes would block, never end, or set something off; standard input (``-``) reads them.
 """
 
 from __future__ import annotations
@@ -12,14 +15,14 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager, suppress
 from stat import S_ISDIR, S_ISREG
 from typing import Any, BinaryIO, cast
 
 from warmgate.errors import TraceError
-from warmgate.replay.names import STDIN, expand
-from warmgate.replay.parsing import NotJson, parse
+from warmgate.replay.figures import plural
+from warmgate.replay.names import STDIN, expand, nothing, shown
+from warmgate.replay.parsing import DOCUMENT_OBJECTS, NotJson, TooManyValues, parse
 from warmgate.replay.readers import readers
 from warmgate.replay.readers._base import Head, Reader, Skipped, Source
 from warmgate.replay.readers._fields import items, mapping
@@ -31,7 +34,7 @@ MAX_LINE = 64 << 20
 """Longest line of JSON Lines, in bytes (a prompt of a million tokens has about 5 MiB). Longer ones are skipped without being loaded."""
 
 MAX_DOCUMENT = MAX_LINE
-"""Largest trace that is one JSON document, in bytes, uncompressed. Parsed it takes five to ten times that."""
+"""Largest trace that is one JSON document, in bytes, uncompressed."""
 
 MAX_STDIN = 16 << 30
 """Most bytes taken from standard input; they are kept in a temporary file, since formats are told apart before reading begins."""
@@ -41,7 +44,9 @@ _SPOOL = 16 << 20
 
 _HEAD_LINES = 50
 _HEAD_BYTES = 1 << 20
-"""How much of a trace is looked at to tell its format: so many good lines, or so many bytes."""
+"""How much of a trace is looked at to tell its format: so many good lines, or so many bytes and three lines."""
+_HEAD_WHOLE = 32 << 20
+"""Bytes after which two good lines are enough: such lines are held in memory together."""
 
 _BOM = b"\xef\xbb\xbf"
 _BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
@@ -59,10 +64,10 @@ def open_trace(name: str, say: Callable[[str], None]) -> Generator[tuple[Reader,
         The reader, which raises TraceError when it finds no call at all, and what to hand to its ``read``.
 
     Raises:
-        TraceError: It cannot be opened, is empty, or is no format known here.
+        TraceError: It cannot be opened, is empty, or is no format known here; or its records are too much for the machine.
     """
     with ExitStack() as stack:
-        where = "<stdin>" if name == STDIN else name
+        where = "<stdin>" if name == STDIN else shown(name)
         try:
             stream = _decompressed(stack.enter_context(_open_stdin() if name == STDIN else _open_file(name)), stack)
             head = _head(stream, where)
@@ -70,10 +75,18 @@ def open_trace(name: str, say: Callable[[str], None]) -> Generator[tuple[Reader,
         except (OSError, EOFError, zlib.error) as fault:
             raise _unreadable(where, fault) from fault
         source = Source(name, head, stream, Skipped(where, say))
-        reader = next((one for one in readers() if one.recognises(head)), None)
-        if reader is None:
-            raise TraceError(f"is no trace format known here ({_described(head)})", where=where, mend=_formats())
-        yield _AtLeastOneCall(reader), source
+        try:
+            reader = next((one for one in readers() if one.recognises(head)), None)
+            holds = _described(head)
+            if reader is None:
+                raise TraceError(f"is no trace format known here ({holds})", where=where, mend=_formats())
+            if head.document is None:  # they will be read again: long ones would be in memory twice
+                head.lines.clear()
+            yield _AtLeastOneCall(reader, holds), source
+        except MemoryError as fault:
+            raise TraceError("needs more memory than there is", where=where, mend="split it") from fault
+        except RecursionError as fault:
+            raise TraceError("is nested too deeply", where=where) from fault
         if (more := source.skipped.count - source.skipped.shown) > 0:
             say(f"{where}: {more:,} more skipped")
 
@@ -103,25 +116,32 @@ def iter_json_lines(source: Source) -> Iterator[tuple[int, Any]]:
 
 
 def _open_file(name: str) -> BinaryIO:
-    """Open a regular file. Devices and pipes are not even opened: that can block, or set something off."""
-    path = Path(name)
+    """Open a regular file. Nothing else is even opened."""
+    where = shown(name)
     try:
-        mode = path.stat().st_mode
-    except ValueError:
-        raise TraceError("no such file", where=name) from None
+        mode = os.stat(name).st_mode  # noqa: PTH116 -- a Path takes "" for "."
+    except (ValueError, FileNotFoundError, NotADirectoryError):  # a NUL in the name
+        raise TraceError(nothing(name), where=where) from None
     if S_ISDIR(mode):
-        with os.scandir(path):  # says why, where it could not be listed
-            raise TraceError("is a directory", where=name)
-    if not S_ISREG(mode):
-        raise TraceError("is no regular file", where=name, mend="pipe it in and name it `-`")
-    return path.open("rb")
+        with os.scandir(name):  # says why, where it could not be listed
+            raise TraceError(nothing(name), where=where)
+    # what looks like a file may still block its reader (/proc/kmsg), or have become a pipe since
+    if S_ISREG(mode):
+        file = open(name, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))  # noqa: SIM115 -- the caller closes it
+        with ExitStack() as stack:
+            stack.push(file)
+            if S_ISREG(os.fstat(file.fileno()).st_mode):
+                os.pread(file.fileno(), 1, 0)  # nothing there yet is a fault, not an end
+                stack.pop_all()
+                return file
+    raise TraceError("is no regular file", where=where, mend="pipe it in and name it `-`")
 
 
 def _open_stdin() -> BinaryIO:
     """A rewindable copy of standard input.
 
     Raises:
-        TraceError: It is closed, or longer than :data:`MAX_STDIN`.
+        TraceError: It is closed, or longer than :data:`MAX_STDIN`; or there is no room for the copy.
     """
     given = cast("Any", sys.stdin)  # None where the process was started without one
     if given is None or given.closed:
@@ -133,12 +153,29 @@ def _open_stdin() -> BinaryIO:
             size += len(chunk)
             if size > MAX_STDIN:
                 raise TraceError(f"standard input goes on after {MAX_STDIN >> 20:,} MiB", where="<stdin>", mend="write it to a file first")
-            spool.write(chunk)
+            _keep(spool, chunk)
         spool.seek(0)
     except BaseException:
-        spool.close()
+        with suppress(OSError):  # what could not be written fails to be flushed once more
+            spool.close()
         raise
     return cast("BinaryIO", spool)
+
+
+def _keep(spool: tempfile.SpooledTemporaryFile[bytes], chunk: bytes) -> None:
+    try:
+        spool.write(chunk)
+        spool.flush()
+    except OSError as fault:
+        try:
+            folder = tempfile.gettempdir()
+        except OSError:  # there is none
+            folder = "a temporary directory"
+        raise TraceError(
+            f"standard input cannot be kept in {folder} ({fault.strerror or fault})",
+            where="<stdin>",
+            mend="set TMPDIR to a directory with room, or name the file instead of `-`",
+        ) from fault
 
 
 def _decompressed(raw: BinaryIO, stack: ExitStack) -> BinaryIO:
@@ -178,7 +215,7 @@ def _head(stream: BinaryIO, where: str) -> Head:
         TraceError: It is empty, or no JSON.
     """
     values: list[Any] = []
-    faults: list[tuple[int, str]] = []
+    faults: list[tuple[int, NotJson]] = []
     size = 0
     neighbours = before = False
     ended = True
@@ -191,10 +228,11 @@ def _head(stream: BinaryIO, where: str) -> Head:
             values.append(parse(line))
             good = True
         except NotJson as fault:
-            faults.append((number, fault.why))
+            faults.append((number, fault))
         neighbours |= before and good
         before = good
-        if (neighbours and len(values) >= _HEAD_LINES) or (size >= _HEAD_BYTES and len(values) + len(faults) >= 3):
+        enough = len(values) >= _HEAD_LINES or size >= _HEAD_WHOLE
+        if (neighbours and enough) or (size >= _HEAD_BYTES and len(values) + len(faults) >= 3):
             ended = False
             break
     if not values and not faults:
@@ -214,28 +252,35 @@ def _head(stream: BinaryIO, where: str) -> Head:
 def _opens(stream: BinaryIO) -> bool:
     """Whether a trace begins as a list or an object does."""
     stream.seek(0)
-    return stream.read(4096).removeprefix(_BOM).lstrip()[:1] in (b"{", b"[")
+    return (stream.read(4096) or b"").removeprefix(_BOM).lstrip()[:1] in (b"{", b"[")
 
 
-def _document(stream: BinaryIO, where: str, faults: list[tuple[int, str]]) -> Any:
+def _document(stream: BinaryIO, where: str, faults: list[tuple[int, NotJson]]) -> Any:
     """The whole file as one JSON value.
 
     Raises:
         TraceError: It is none; ``faults`` say why its lines are none either.
     """
-    line, why = faults[0]
+    line, why = faults[0][0], faults[0][1].why
+    if len(faults) > 1 and all(isinstance(fault, TooManyValues) for _, fault in faults):  # lines that are too much, not a document
+        raise TraceError(f"is no trace: {why}", where=f"{where}:{line}", mend=_formats())
     if _opens(stream):
         stream.seek(0)
-        data = stream.read(MAX_DOCUMENT + 1)
+        data = stream.read(MAX_DOCUMENT + 1) or b""
         if len(data) > MAX_DOCUMENT:
             raise TraceError(f"is one JSON document of more than {MAX_DOCUMENT >> 20} MiB", where=where, mend="split it")
         try:
-            return parse(data.removeprefix(_BOM))
+            return parse(data.removeprefix(_BOM), DOCUMENT_OBJECTS)
+        except TooManyValues as fault:
+            raise TraceError(f"is one JSON document, and {fault.why}", where=where, mend="split it") from None
         except NotJson as fault:
             line, why = data.count(b"\n", 0, fault.offset or 0) + 1, fault.why
     else:
         stream.seek(0)
-        if stream.read(2) in (b"\xff\xfe", b"\xfe\xff"):
+        mark = stream.read(4) or b""
+        if mark in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"):
+            raise TraceError("is UTF-32 text", where=where, mend="save it as UTF-8")
+        if mark[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise TraceError("is UTF-16 text", where=where, mend="save it as UTF-8")
     raise TraceError(f"is no trace: {why}", where=f"{where}:{line}", mend=_formats())
 
@@ -266,8 +311,9 @@ def _shape(value: Any) -> str:
 class _AtLeastOneCall:
     """A reader that refuses a trace in which it finds no call, and says what it found."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, holds: str) -> None:
         self._reader = reader
+        self._holds = holds
         self.name = reader.name
         self.title = reader.title
 
@@ -280,8 +326,8 @@ class _AtLeastOneCall:
             empty = False
             yield call
         if empty:
-            skipped = f", {source.skipped.count:,} records skipped" if source.skipped.count else ""
+            skipped = f", {plural(source.skipped.count, 'record')} skipped" if source.skipped.count else ""
             raise TraceError(
-                f"recognised as {self.title}, but holds no LLM call ({_described(source.head)}{skipped})",
+                f"recognised as {self.title}, but holds no LLM call ({self._holds}{skipped})",
                 where=source.skipped.path,
             )

@@ -177,7 +177,7 @@ def test_refused_skipped_and_notes_are_all_said_and_alike_ones_once():
     assert found == [
         ("refused", "runs/broken.json", "not JSON; is it the right file?"),
         ("skipped", "tuesday/agent.jsonl", "2 records left out of the figures"),
-        ("note", "monday/agent.jsonl and 2 more alike", "2 answers do not continue their prompt"),
+        ("note", "monday/agent.jsonl", "2 answers do not continue their prompt (2 more traces with figures of their own)"),
         ("note", "", "each trace was replayed alone, on fresh workers"),
     ]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 import tracemalloc
@@ -16,6 +18,7 @@ import pytest
 
 from warmgate.errors import TraceError
 from warmgate.replay import source
+from warmgate.replay.names import shown
 from warmgate.replay.source import expand, iter_json_lines, open_trace
 
 GOOD = {"timestamp": 0, "input_length": 1024, "output_length": 3, "hash_ids": [0, 1]}
@@ -106,18 +109,55 @@ def test_a_name_with_glob_signs_is_the_file_of_that_name(tmp_path):
     assert expand([str(tmp_path / "run[1].json")]) == [str(tmp_path / "run[1].json")]
 
 
-@pytest.mark.parametrize("name", ["none.json", "none/*.json", "none/**/*.json", "", "x\0y", "x\0*", "a" * 5000])
-def test_a_name_that_stands_for_nothing_is_named(name):
-    """A typo would look like an empty result."""
+@pytest.mark.parametrize(
+    "name", ["none.json", "none/*.json", "none/**/*.json", "", " ", "\n", "\udcff\udcfe", "x\0y", "x\0*", "a" * 5000, "\udcff*", "\x1b[31m"]
+)
+def test_a_name_that_stands_for_nothing_is_named_when_it_is_read(name):
+    """A typo would look like an empty result, or throw the other traces away."""
+    assert name in expand(["-", name])
     with pytest.raises(TraceError) as fault:
-        expand(["-", name])
-    assert name.split("\0")[0][:20] in str(fault.value)
+        read(name)
+    line = str(fault.value)
+    assert line.isprintable()
+    assert line.startswith((shown(name)[:300], "'"))
+    assert len(line) > len(shown(name)[:300]) + 10
+
+
+def test_names_are_shown_whole_whatever_is_in_them():
+    """An error about a file whose name cannot be printed would name nothing."""
+    assert shown("\udcff\udcfe.json") == r"\xff\xfe.json"
+    assert shown("a\nb\x1b\u202e") == r"a\nb\x1b\u202e"
+    assert shown("größe.json") == "größe.json"
+    assert shown("") == "''"
+    assert shown(" ") == "' '"
 
 
 def test_a_directory_without_traces_says_what_was_looked_for(tmp_path):
     (tmp_path / "README.md").touch()
-    with pytest.raises(TraceError, match=r"holds no trace.*\.jsonl"):
-        expand([str(tmp_path)])
+    (named,) = expand([str(tmp_path)])
+    assert "holds no trace: no file in it ends in .json, .jsonl" in refusal(named)
+
+
+def test_a_link_to_itself_does_not_hide_its_neighbours(tmp_path):
+    """One broken link would silently take the rest of its directory out of the sums."""
+    for name in ("a.json", "b.json", "deep/c.json"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(LINE)
+    for name in ("0.json", "self.json", "self", "zz.json"):
+        (tmp_path / name).symlink_to(tmp_path / name)
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    for names in ([str(tmp_path)], [str(tmp_path / "**/*.json")]):
+        found = [os.path.relpath(path, tmp_path) for path in expand(names)]
+        assert found == ["0.json", "a.json", "b.json", "deep/c.json", "gone.json", "self.json", "zz.json"]
+    assert "symbolic links" in refusal(str(tmp_path / "self.json"))
+
+
+def test_a_file_called_minus_is_not_standard_input(tmp_path, monkeypatch):
+    """`replay *` would wait for ever for somebody to type a trace."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-").write_bytes(LINE)
+    assert expand(["*"]) == ["./-"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -145,7 +185,18 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
         bound.bind(str(tmp_path / "s"))
         assert "no regular file" in refusal(str(tmp_path / "s"))
     assert "is a directory" in refusal(str(tmp_path))
-    assert "cannot be read" in refusal(str(tmp_path / "gone.json"))
+    assert "no such file" in refusal(str(tmp_path / "gone.json"))
+
+
+@pytest.mark.skipif(not os.access("/proc/kmsg", os.R_OK), reason="no file here that blocks its reader")
+def test_a_file_that_blocks_its_reader_does_not_hang():
+    """Some files of the system look regular and wait for ever: `replay /proc/*` would never come back."""
+    code = "from warmgate.cli.app import run; raise SystemExit(run(['replay', '/proc/kmsg']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+    assert b"/proc/kmsg" in done.stderr
+    assert b"internal error" not in done.stderr
 
 
 def test_gzip_is_told_by_content(trace):
@@ -193,6 +244,22 @@ def test_standard_input_has_a_limit_and_may_be_closed(monkeypatch):
     assert "closed" in refusal("-")
 
 
+def test_no_room_for_standard_input_says_where(monkeypatch):
+    """ "No space left on device" does not tell which one, nor that another can be taken."""
+
+    class Full(io.RawIOBase):
+        def write(self, _data: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(source.tempfile, "SpooledTemporaryFile", lambda _size: Full())
+    monkeypatch.setattr(source.tempfile, "gettempdir", lambda: "/full")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINE * 3)))
+    assert "standard input cannot be kept in /full (No space left on device); set TMPDIR" in refusal("-")
+
+
 # --- telling formats apart ---------------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +283,8 @@ def test_an_empty_file_says_so(trace, data):
         (b"null", "no trace format known here"),
         (b'{"type": "\x1b[31mevil"}\n{"type": "x"}\n', "no trace"),
         ("{}".encode("utf-16"), "UTF-16 text; save it as UTF-8"),
+        ("{}\n{}\n".encode("utf-32"), "UTF-32 text; save it as UTF-8"),
+        ("{}".encode("utf-32-be").join([b"\0\0\xfe\xff", b""]), "UTF-32 text; save it as UTF-8"),
         (b"\x00" * 5000, "NUL bytes"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[" * 300 + b"]" * 300, "nested too deeply"),
@@ -226,7 +295,7 @@ def test_what_is_no_trace_is_told_in_one_line(trace, data, expected):
     """The user would not know whether the file, the line or the tool is at fault."""
     line = refusal(trace(data))
     assert expected in line
-    assert "known formats" in line or "UTF-16" in line
+    assert "known formats" in line or "UTF-" in line
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -264,6 +333,8 @@ def test_a_byte_order_mark_is_no_fault(trace):
 
 def test_a_trace_without_calls_says_what_it_holds(trace):
     """An empty report would look as if nothing had been lost."""
+    broken = trace(b'{"type": "user", "sessionId": "s", "message": {"role": "user", "content": "hi"}}\n' * 2 + b"nope\n", "broken.jsonl")
+    assert "1 record skipped)" in refusal(broken)
     rows = [{"type": "user", "sessionId": "s", "message": {"role": "user", "content": "hi"}}, {"type": "summary", "leafUuid": "u"}]
     line = refusal(trace(b"".join(json.dumps(row).encode() + b"\n" for row in rows)))
     assert "recognised as Claude Code session (JSONL), but holds no LLM call (records of: type 'user'; type 'summary')" in line
