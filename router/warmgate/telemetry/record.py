@@ -1,0 +1,225 @@
+"""A record of live traffic: calls and reads as ``warmgate.trace/1`` for ``replay``, decisions and approvals as ``warmgate.decisions/1``.
+
+Hash-only: sessions and namespaces are salted hashes, prompts are block hashes made without salt and adapter, calls are named by the
+bindings of their verdicts. A disk that is full costs the record, never a decision.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import secrets
+from hashlib import blake2b
+from itertools import pairwise
+from pathlib import Path
+from stat import S_ISREG
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from warmgate.engines.events import emit
+from warmgate.errors import OutputError
+from warmgate.prefix.survival import Outcome
+from warmgate.replay.record import TraceWriter
+from warmgate.telemetry.protocol import Approval, CallSeen, Finished, ReadSeen, Silent
+
+DECISIONS = "warmgate.decisions/1"
+
+
+class Recorder(Silent):
+    """Writes calls and reads.
+
+    Args:
+        writer: Where to. Its ``block_size`` must be the tracker's; close it through :meth:`close`.
+    """
+
+    def __init__(self, writer: TraceWriter) -> None:
+        self.writer = writer
+        self.lost = 0
+        """Records that could not be written."""
+
+    def read(self, fact: ReadSeen) -> None:
+        """One record a question."""
+        for outcome in fact.survival:
+            self._append(outcome, fact.session, fact.model, fact.worker, decision=fact.decision, questions=1)
+
+    def agent_call(self, fact: CallSeen) -> None:
+        """One record; without a predicted prompt, its usage alone."""
+        if fact.survival is not None:
+            self._append(
+                fact.survival,
+                fact.session,
+                fact.model,
+                fact.worker,
+                decision=fact.decision,
+                output_tokens=fact.reported.output_tokens,
+                started=fact.started,
+                ended=fact.ended,
+            )
+            return
+        reported = fact.reported
+        if reported.prompt_tokens is not None and reported.requests == 1:
+            self._write(
+                fact.session,
+                model=fact.model,
+                prompt_tokens=reported.prompt_tokens,
+                cached_tokens=reported.cached_tokens,
+                output_tokens=reported.output_tokens,
+                worker=fact.worker,
+                started=fact.started,
+                ended=fact.ended,
+                decision=fact.decision,
+            )
+
+    def close(self) -> None:
+        """Write what is held back and close the file."""
+        self.writer.close()
+
+    def _append(self, outcome: Outcome, session: str, model: str, worker: str, **more: Any) -> None:
+        prompt = outcome.expected.prompt
+        self._write(
+            session,
+            prompt.names if prompt.plain is None else prompt.plain,
+            kind=prompt.kind,
+            model=model,
+            namespace=prompt.namespace,
+            prompt_tokens=prompt.tokens,
+            cached_tokens=outcome.entry.reported_cached,
+            worker=worker,
+            question_tokens=prompt.question_tokens,
+            **more,
+        )
+
+    def _write(self, *args: Any, **fields: Any) -> None:
+        try:
+            self.writer.append(*args, **fields)
+        except OutputError as fault:
+            self.lost += 1
+            if self.lost == 1:
+                emit(logging.WARNING, "record.failed", fault=str(fault))
+
+
+class DecisionRecord(Silent):
+    """Writes decisions (shadowed ones too) and what people said of them: what ``calibrate`` and a look back at shadow mode need.
+
+    A line is written whole and at once; after a crash at most the last is torn, and the next writer begins on a line of its own.
+
+    Args:
+        path: ``decisions.jsonl``; at ``max_bytes`` it becomes ``decisions.1.jsonl`` and so on.
+        salt: Sessions are hashed with it: the same as the trace's, to join the two.
+        max_bytes: 0 is never.
+        keep: Older files to keep.
+
+    Raises:
+        OutputError: The file cannot be opened.
+    """
+
+    def __init__(self, path: str | Path, *, salt: bytes | None = None, max_bytes: int = 256 << 20, keep: int = 3) -> None:
+        self._path = Path(path)
+        self._salt = (secrets.token_bytes(16) if salt is None else salt)[:64]
+        self._max_bytes, self._keep = max_bytes, keep
+        self._lock = Lock()
+        self.lost = 0
+        """Lines that could not be written."""
+        self._fd = self._open()
+
+    def decision_finished(self, fact: Finished) -> None:
+        """One line."""
+        decision = fact.decision
+        self._line(
+            {
+                "decision": decision.id,
+                "session": blake2b(fact.session.encode("utf-8", "surrogatepass"), digest_size=8, key=self._salt).hexdigest(),
+                "model": fact.model,
+                "worker": decision.worker,
+                "mounts": {
+                    "strategy": decision.mounts.strategy,
+                    "tools": decision.mounts.tools,
+                    "changed": decision.mounts.changed,
+                    "shadow": decision.mounts.shadow,
+                },
+                "verdicts": [
+                    {
+                        "call": v.call,
+                        "verdict": v.verdict,
+                        "rule": v.rule,
+                        "source": v.source,
+                        "policy": v.policy,
+                        "binding": v.binding,
+                        "shadow": v.shadow,
+                    }
+                    for v in decision.verdicts.values()
+                ],
+                "answers": {
+                    name: {"probabilities": answer.probabilities, "label_mass": answer.label_mass, "engine": answer.source.engine}
+                    for read in decision.reads
+                    for name, answer in read.answers.items()
+                },
+            }
+        )
+
+    def approval(self, fact: Approval) -> None:
+        """One line."""
+        self._line({"decision": fact.decision, "call": fact.call, "binding": fact.binding, "approved": fact.approved, "tool": fact.tool})
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+    def _line(self, fields: dict[str, Any]) -> None:
+        data = msgspec.json.encode({"schema": DECISIONS, **fields}, order=None) + b"\n"
+        with self._lock:
+            try:
+                if self._fd < 0:
+                    raise OSError("closed")
+                if self._max_bytes and os.fstat(self._fd).st_size + len(data) > self._max_bytes and os.fstat(self._fd).st_size:
+                    self._rotate()
+                written = os.write(self._fd, data)
+                if written < len(data):
+                    os.write(self._fd, b"\n")
+                    raise OSError("no space left")
+            except (OSError, OutputError) as fault:
+                self.lost += 1
+                if self.lost == 1:
+                    emit(logging.WARNING, "record.failed", fault=str(fault))
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            fd = os.open(self._path, flags, 0o600)
+        except OSError as fault:
+            raise OutputError(f"cannot be written ({fault.strerror})", where=str(self._path)) from fault
+        try:
+            status = os.fstat(fd)
+            if not S_ISREG(status.st_mode):
+                raise OutputError("is no regular file", where=str(self._path))
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(fd, 0o600)
+            if status.st_size and os.pread(fd, 1, status.st_size - 1) != b"\n":
+                os.write(fd, b"\n")
+        except BlockingIOError as fault:
+            os.close(fd)
+            raise OutputError("another process writes it", where=str(self._path), mend="give each process a path of its own") from fault
+        except OSError as fault:
+            os.close(fd)
+            raise OutputError(f"cannot be written ({fault.strerror})", where=str(self._path)) from fault
+        except OutputError:
+            os.close(fd)
+            raise
+        return fd
+
+    def _rotate(self) -> None:
+        os.close(self._fd)
+        self._fd = -1
+        names = [self._path, *(self._path.with_name(f"{self._path.stem}.{n}{self._path.suffix}") for n in range(1, self._keep + 1))]
+        for older, newer in reversed(list(pairwise(names))):
+            if older.exists():
+                older.replace(newer)
+        if not self._keep:
+            self._path.unlink(missing_ok=True)
+        self._fd = self._open()
