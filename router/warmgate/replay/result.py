@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from warmgate.errors import undecoded
+from warmgate.foreign import items, mapping
 
 Basis = Literal["measured", "predicted"]
 Tokenizer = Literal["exact", "scaled", "none"]
@@ -171,9 +172,5 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else "".join(undecoded(c) or ("\ufffd" if "\ud800" <= c <= "\udfff" else c) for c in value)
     if isinstance(value, dict):
-        members: dict[Any, Any] = value
-        return {_encodable(key): _encodable(one) for key, one in members.items()}
-    if isinstance(value, list):
-        elements: list[Any] = value
-        return [_encodable(one) for one in elements]
-    return value
+        return {_encodable(key): _encodable(one) for key, one in mapping(value).items()}
+    return [_encodable(one) for one in items(value)] if isinstance(value, list) else value
