@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from warmgate.answers import Answer
+from warmgate.prefix.ledger import Entry
 from warmgate.turn import ProposedCall
 
 Word = Literal["allow", "ask", "deny"]
@@ -67,10 +68,10 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     """One engine request as it was sent.
 
     Attributes:
-        questions: Ids of the questions it carried.
+        questions: Ids of the questions it carried; none for a plant.
         state: ``aligned``, ``json`` or ``facts`` (resolved facts of proposed calls, never the transcript).
         outcome: ``answered``, ``partial`` or ``no_answer``.
-        engine: The engine that answered, or ``None``.
+        engine: The engine that answered, ``plant`` for the shared prefix sent on its own, or ``None``.
         worker: Where it was sent.
         elapsed_s: Seconds.
         answers: Id → answer.
@@ -87,6 +88,28 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     answers: dict[str, Answer]
     reason: str = ""
     shared_characters: int = 0
+    ledger: Entry | None = None
+    """What it computed and what it found, tokens; each figure says whether it was measured or predicted."""
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent call as it was reported back, beside what was predicted.
+
+    Attributes:
+        predicted_tokens: Its prompt's predicted length; ``None`` where it could not be counted.
+        reported_tokens: ``usage.prompt_tokens``; ``None`` where the usage has none.
+        cached_tokens: Those served from the prefix cache; ``None`` where the server does not say.
+        drift: Why the two lengths differ; ``None`` where they agree or one is missing.
+        ledger: The call's entry.
+        notes: Sentences for people.
+    """
+
+    predicted_tokens: int | None
+    reported_tokens: int | None
+    cached_tokens: int | None
+    drift: Literal["template_changed", "float_arguments", "null_contents", "unknown"] | None
+    ledger: Entry
+    notes: tuple[str, ...] = ()
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,16 @@ from warmgate.turn import ProposedCall, Turn
 
 @runtime_checkable
 class MountPolicy(Protocol):
-    """Which tools the agent may call now."""
+    """Which tools the agent may call now.
+
+    Optional attributes, looked for by name:
+
+    - ``first_mount``: ``"bare"`` has a session's first questions asked on a prompt without any tools, since the list that they will
+      stand in is what is decided; such a read shares only what precedes the tools. ``"all"`` (the default) asks on the whole list, which
+      pays where the list mostly stays whole.
+    - ``narrow(turn, mounted, answers)``: a second step of questions after the first one's answers.
+    - ``wants_again(turn, mounted)``: whether the set must be settled anew inside a tool loop, where it is kept otherwise.
+    """
 
     name: str
     version: str

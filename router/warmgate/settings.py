@@ -32,7 +32,10 @@ class Settings(BaseSettings):
         round_trip_model: Its model.
         deadline_ms: Milliseconds one decision may take, all engines and retries together.
         chat_template: Chat template of the agent's model (``.jinja``, ``tokenizer_config.json`` or a folder holding either); without it
-            states are JSON.
+            the workers are asked for theirs.
+        alignment: ``auto`` measures on each worker whether aligned states pay and need planting; ``always`` aligns without asking,
+            ``plant`` plants besides, ``off`` sends JSON states.
+        reuse_ttl_s: Seconds for which such a measurement holds.
         api_key_env: Name of the environment variable that holds the workers' API key.
         affinity: ``memory``, or the URL of a Redis.
         affinity_ttl_s: Seconds a session keeps its worker after its last use.
@@ -42,6 +45,7 @@ class Settings(BaseSettings):
         priority: Priority of decisions, where workers schedule by it; lower is first.
         label_mass_floor: An aligned read whose label mass is below this is asked once more with a JSON state.
         policies: Names in the entry-point group ``warmgate.policies``.
+        mount_options: Options of the mount policy, by name; it says which.
         mounts_mode: ``shadow`` decides and records mounts and changes nothing.
         calls_mode: The same for verdicts.
         on_ask: ``deny`` where nobody is there to approve.
@@ -59,6 +63,8 @@ class Settings(BaseSettings):
     round_trip_model: str | None = None
     deadline_ms: float = Field(default=2000, gt=0, le=600_000)
     chat_template: Path | None = None
+    alignment: Literal["auto", "always", "plant", "off"] = "auto"
+    reuse_ttl_s: float = Field(default=1800, gt=0)
     api_key_env: str | None = None
     affinity: str = "memory"
     affinity_ttl_s: float = Field(default=3600, gt=0)
@@ -68,6 +74,7 @@ class Settings(BaseSettings):
     priority: int | None = None
     label_mass_floor: float = Field(default=0.1, ge=0, le=1)
     policies: Annotated[tuple[str, ...], NoDecode] = ("mounts", "shell")
+    mount_options: dict[str, Any] = Field(default_factory=dict[str, Any])
     mounts_mode: Mode = "enforce"
     calls_mode: Mode = "enforce"
     on_ask: Literal["ask", "deny"] = "ask"

@@ -121,9 +121,8 @@ def measure(tokens: int, *, copied: bool) -> tuple[float, float, float, float]:
     engine = AtOnce()
 
     async def run() -> tuple[float, float]:
-        settings = Settings(workers=(WORKER,), model="m", policies=(), deadline_ms=600_000, label_mass_floor=0)
-        gate = Gate(settings, mounts=Three(), template=ChatTemplate.from_file(TEMPLATE))
-        gate._chains[WORKER] = Chain([engine])
+        settings = Settings(workers=(WORKER,), model="m", policies=(), deadline_ms=600_000, label_mass_floor=0, alignment="always")
+        gate = Gate(settings, mounts=Three(), template=ChatTemplate.from_file(TEMPLATE), chain=lambda _: Chain([engine]))
         best = first = math.inf
         calls = turns(tokens, copied=copied)
         gc.collect()

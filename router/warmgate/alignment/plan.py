@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
-from warmgate.alignment.recipe import THINKING_OFF, Recipe, learn
+from warmgate.alignment.recipe import THINKING_OFF, Recipe, closes_user, learn, opens_user
+from warmgate.alignment.served import Served
 from warmgate.alignment.template import ChatTemplate
 from warmgate.alignment.transcript import Message, Transcript
 from warmgate.errors import TemplateError
@@ -30,6 +32,8 @@ class State:
         shared_characters: Leading characters that the decision's prompt and the agent's prompt have in common, by construction.
         reason: Why the state is not aligned; ``None`` if it is.
         rendered: Messages that went through the template for this turn.
+        text: The agent's prompt text without its generation prompt, also where the template cannot be aligned: engines that extend a prompt
+            rather than restate it need no more. Empty where it could not be rendered.
     """
 
     kind: Literal["aligned", "json"]
@@ -38,11 +42,13 @@ class State:
     shared_characters: int
     reason: str | None = None
     rendered: int = 0
+    text: str = ""
 
 
 @dataclass(slots=True)
 class _Session:
     transcript: Transcript
+    served: Served = field(default_factory=Served)
     split: tuple[str | None, int] | None = None
     """Instructions, and where in the text the state begins."""
     checked: bool = False
@@ -55,10 +61,13 @@ class Planner:
         template: The agent model's chat template.
         gate_kwargs: Template arguments of the decision itself; thinking is off there.
         sessions: Sessions whose transcripts are kept; older ones are rendered whole when they return.
+
+    Safe across threads as long as each call is made under :attr:`lock` (:func:`warmgate.alignment.fetch.drive` does so).
     """
 
     def __init__(self, template: ChatTemplate, gate_kwargs: Mapping[str, Any] = THINKING_OFF, sessions: int = 4096) -> None:
         self.template = template
+        self.lock = threading.Lock()
         self.gate_kwargs = dict(gate_kwargs)
         self.recipe: Recipe | None = None
         self.refusal: str | None = None
@@ -66,6 +75,9 @@ class Planner:
             self.recipe = learn(template, gate_kwargs)
         except TemplateError as fault:
             self.refusal = fault.what
+        self.opens_user = self.recipe.opens_user if self.recipe is not None else opens_user(template, gate_kwargs)
+        self.closes_user = self.recipe.after_user if self.recipe is not None else closes_user(template, gate_kwargs)
+        self._openings: dict[str, str] = {}
         self._limit = sessions
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._shapes: dict[tuple[object, ...], bool] = {}
@@ -87,11 +99,12 @@ class Planner:
         """
         if self.recipe is None:
             return json_state(messages, f"the chat template cannot be aligned: {self.refusal}")
-        if (part := next((p for m in messages for p in _parts(m) if p in MEDIA), None)) is not None:
-            return json_state(messages, f"a message holds {part}, and media are placed before all text")
         held = self._held(session)
+        known = held.transcript.known(messages)
+        if (part := next((p for m in messages[known:] for p in _parts(m) if p in MEDIA), None)) is not None:
+            return json_state(messages, f"a message holds {part}, and media are placed before all text")
         try:
-            growth = held.transcript.grow(messages, tools, template_kwargs or {})
+            growth = held.transcript.grow(messages, tools, template_kwargs or {}, known)
         except TemplateError as fault:
             return json_state(messages, f"the chat template refuses the conversation: {fault.what}")
         text = growth.text
@@ -99,27 +112,36 @@ class Planner:
             held.checked = False
             held.split = self._split(text)
         if held.split is None:
-            return json_state(messages, self._unaligned(text), growth.rendered)
+            return json_state(messages, self._unaligned(text), growth.rendered, text)
         instructions, start = held.split
-        state = text[start:] + self.recipe.opens_user
+        state = text[start:]
+        state += self.recipe.opens_user  # in place: another copy of a long text costs more than all else here
         if not held.checked:
             prompt = self.prompt(instructions, state, "?")
             if not prompt.startswith(text):
-                return json_state(messages, f"the template alters restated text at character {_agree(prompt, text):,}", growth.rendered)
+                why = f"the template alters restated text at character {_agree(prompt, text):,}"
+                return json_state(messages, why, growth.rendered, text)
             held.checked = True
-        return State("aligned", instructions, state, len(text), None, growth.rendered)
+        return State("aligned", instructions, state, len(text), None, growth.rendered, text)
 
     def prompt(self, instructions: str | None, state: str, question: str) -> str:
         """The decision's prompt text as ``/v1/systemone`` renders it."""
-        turns = [{"role": "user", "content": f"{state}\n\n{question}"}]
-        if instructions is not None:
-            turns.insert(0, {"role": "system", "content": instructions})
-        return self.template.render(turns, **self.gate_kwargs)
+        return self.template.render(decision_messages(instructions, state, question), **self.gate_kwargs)
 
-    def text(self, session: str) -> str:
-        """The session's prompt text as last planned, without its generation prompt; empty where nothing was planned."""
-        held = self._sessions.get(session)
-        return held.transcript.text if held is not None else ""
+    def opening(self, template_kwargs: Mapping[str, Any] | None = None) -> str:
+        """What the agent's generation prompt appends to a prompt that ends in a user's or a tool's turn; empty where it cannot be told."""
+        key = repr(template_kwargs or {})
+        if key not in self._openings:
+            probe = [{"role": "user", "content": "x"}]
+            try:
+                short = self.template.render(probe, None, add_generation_prompt=False, **(template_kwargs or {}))
+                long = self.template.render(probe, None, add_generation_prompt=True, **(template_kwargs or {}))
+            except TemplateError:
+                short, long = "", ""
+            if len(self._openings) > 64:  # arguments may come from users
+                self._openings.clear()
+            self._openings[key] = long[len(short) :] if long.startswith(short) else ""
+        return self._openings[key]
 
     def forget(self, session: str) -> None:
         """Drop what is kept of a session."""
@@ -155,10 +177,16 @@ class Planner:
         return "the agent's prompt has no place where a user turn begins after the system text"
 
 
-def json_state(messages: Sequence[Message], reason: str, rendered: int = 0) -> State:
+def decision_messages(instructions: str | None, state: str, question: str) -> list[Message]:
+    """The conversation that ``/v1/systemone`` renders."""
+    turns: list[Message] = [{"role": "user", "content": f"{state}\n\n{question}"}]
+    return turns if instructions is None else [{"role": "system", "content": instructions}, *turns]
+
+
+def json_state(messages: Sequence[Message], reason: str, rendered: int = 0, text: str = "") -> State:
     """The conversation as JSON Lines, append-only: a later state begins with the earlier one, so decisions share with each other."""
     lines = (msgspec.json.encode(_plain(message), order="deterministic").decode() for message in messages)
-    return State("json", None, "\n".join(lines), 0, reason, rendered)
+    return State("json", None, "\n".join(lines), 0, reason, rendered, text)
 
 
 def _plain(value: Any) -> Any:

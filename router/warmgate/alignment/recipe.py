@@ -62,7 +62,7 @@ def learn(template: ChatTemplate, kwargs: Mapping[str, Any] = THINKING_OFF) -> R
     before_user, after_user = _cut(bare, USER, None, template)[:2]
     if not between:
         raise TemplateError("prints nothing between system text and user text, so the two cannot be told apart", where=template.name)
-    return Recipe(before, between, after, before_user, after_user, _opens_user(template, kwargs))
+    return Recipe(before, between, after, before_user, after_user, opens_user(template, kwargs))
 
 
 def _cut(text: str, first: str, second: str | None, template: ChatTemplate) -> tuple[str, str, str]:
@@ -79,7 +79,8 @@ def _cut(text: str, first: str, second: str | None, template: ChatTemplate) -> t
     return before, between, after
 
 
-def _opens_user(template: ChatTemplate, kwargs: Mapping[str, Any]) -> str:
+def opens_user(template: ChatTemplate, kwargs: Mapping[str, Any] = THINKING_OFF) -> str:
+    """Markup that opens a user turn after a finished turn; empty where the template has none that can be told."""
     turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": ANSWER}]
     try:
         closed = template.render(turns, add_generation_prompt=False, **kwargs)
@@ -89,3 +90,12 @@ def _opens_user(template: ChatTemplate, kwargs: Mapping[str, Any]) -> str:
     end = closed.rpartition(ANSWER)[2]
     gap = goes_on.partition(ANSWER)[2].partition(USER)[0]
     return gap[len(end) :] if ANSWER in closed and USER in goes_on and gap.startswith(end) else ""
+
+
+def closes_user(template: ChatTemplate, kwargs: Mapping[str, Any] = THINKING_OFF) -> str:
+    """What follows the text of the last user turn, generation prompt included; empty where it cannot be told."""
+    try:
+        bare = template.render([{"role": "user", "content": USER}], **kwargs)
+    except TemplateError:
+        return ""
+    return bare.rpartition(USER)[2] if USER in bare else ""

@@ -242,7 +242,7 @@ class Lab:
             engines=("systemone",),
             chat_template=self.folder,
             policies=(),
-            **more,
+            **{"alignment": "always", **more},  # no measuring of the cache among the tokens that are counted
         )
         return Gate(settings, mounts=Three())
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from warmgate.alignment.plan import Planner, json_state
 from warmgate.alignment.recipe import learn
+from warmgate.alignment.served import served_message, served_tool
 from warmgate.alignment.template import ChatTemplate
 from warmgate.errors import TemplateError
 
@@ -47,7 +48,7 @@ GEMMAISH = """\
 {%- for m in messages -%}{%- if not (loop.first and m.role == 'system') -%}
 {%- set role = 'model' if m.role == 'assistant' else m.role -%}
 {{- '<turn>' + role + '\\n' + (m.content or '') | trim -}}
-{%- for c in m.tool_calls or [] -%}{{- '<call>' + c.function.name + c.function.arguments + '</call>' -}}{%- endfor -%}{{- '</turn>\\n' -}}
+{%- for c in m.tool_calls or [] -%}{{- '<call>' + c.function.name + (c.function.arguments | tojson) + '</call>' -}}{%- endfor -%}{{- '</turn>\\n' -}}
 {%- endif -%}{%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<turn>model\\n' -}}{%- endif -%}
 """
@@ -81,6 +82,11 @@ def result(n, content="text"):
     return {"role": "tool", "tool_call_id": f"call{n:05}", "name": "read", "content": content}
 
 
+def served(template, messages, tools):
+    """The agent's prompt as a server renders it."""
+    return template.render(list(map(served_message, messages)), list(map(served_tool, tools)), add_generation_prompt=False)
+
+
 SYSTEM = {"role": "system", "content": "You mend code."}
 USER = {"role": "user", "content": "Fix the parser.\n\nPlease."}
 ANSWER = {"role": "assistant", "content": "Done."}
@@ -105,12 +111,10 @@ def test_the_decision_prompt_starts_with_the_agents_prompt(name, conversation, t
     """The agent's call would find nothing of what the decision computed."""
     template = load(name)
     messages = CONVERSATIONS[conversation]
-    if name == "gemmaish":
-        messages = [{**m, "tool_calls": [{"function": {"name": "read", "arguments": "{}"}}]} if "tool_calls" in m else m for m in messages]
     planner = Planner(template)
     state = planner.plan("s", messages, tools)
     assert state.reason is None
-    agent = template.render(messages, tools, add_generation_prompt=False)
+    agent = served(template, messages, tools)
     decision = planner.prompt(state.instructions, state.state, "Which tool?")
     assert decision.startswith(agent)
     assert state.shared_characters == len(agent)
@@ -143,7 +147,7 @@ def test_growing_turn_by_turn_gives_what_rendering_whole_gives(script, system, t
         if number == 2 and disturbance == "retool":
             offered = TOOLS[:1]
         state = planner.plan("s", history, offered)
-        agent = template.render(history, offered, add_generation_prompt=False)
+        agent = served(template, history, offered)
         if state.kind == "aligned":
             assert planner.prompt(state.instructions, state.state, "?").startswith(agent)
             assert state.shared_characters == len(agent)
@@ -171,7 +175,7 @@ def test_thinking_stripped_at_a_new_user_turn_is_rendered_whole():
         planner.plan("s", history, TOOLS)
         history = [*history, {"role": "assistant", "content": "<think>\nhm\n</think>\n\nok"}, USER]
         state = planner.plan("s", history, TOOLS)
-        assert planner.prompt(state.instructions, state.state, "?").startswith(template.render(history, TOOLS, add_generation_prompt=False))
+        assert planner.prompt(state.instructions, state.state, "?").startswith(served(template, history, TOOLS))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+"""One worker's own tokenizer and template over HTTP: ``/tokenize``, ``/detokenize`` and ``/tokenizer_info``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from secrets import token_hex
+from typing import Any
+
+import msgspec
+
+from warmgate.engines.deadline import Deadline
+from warmgate.engines.http import Http, decode, request_headers
+from warmgate.errors import BadRequest, EngineError
+from warmgate.foreign import mapping
+
+MAX_BODY = 32 << 20
+"""Longest reply read, in bytes: the ids of a million tokens take about 7 MB."""
+
+Ids = tuple[int, ...]
+
+
+class _Tokens(msgspec.Struct):
+    tokens: list[int]
+
+
+class _Text(msgspec.Struct):
+    prompt: str
+
+
+class Remote:
+    """What a worker makes of texts and conversations.
+
+    Args:
+        http: Connections to it.
+        model: The model asked about.
+        deadline: When to give up.
+        headers: Sent along (what a gateway hashes).
+    """
+
+    def __init__(self, http: Http, model: str, deadline: Deadline, headers: Mapping[str, str] | None = None) -> None:
+        self._http = http
+        self._deadline = deadline
+        self._headers = dict(headers or {})
+        self.model = model
+        self.worker = http.worker
+
+    async def ids(self, text: str) -> Ids:
+        """The ids of a text; control tokens written in it become control tokens, none are added.
+
+        Raises:
+            EngineError: No answer; :class:`~warmgate.errors.RouteAbsent` where there is no ``/tokenize``.
+        """
+        if not text:
+            return ()
+        return await self._tokenize({"prompt": text, "add_special_tokens": False})
+
+    async def chat_ids(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+    ) -> Ids:
+        """The ids of a chat request as this worker renders it.
+
+        Raises:
+            EngineError: As :meth:`ids`; :class:`~warmgate.errors.BadRequest` where the template refuses the conversation.
+        """
+        body: dict[str, Any] = {"messages": messages, "add_generation_prompt": add_generation_prompt}
+        if tools:
+            body["tools"] = tools
+        if kwargs:
+            body["chat_template_kwargs"] = kwargs
+        return await self._tokenize(body)
+
+    async def text(self, ids: Sequence[int]) -> str:
+        """The text of ids, control tokens spelled out.
+
+        Raises:
+            EngineError: As :meth:`ids`.
+        """
+        if not ids:
+            return ""
+        found: _Text = decode(await self.post("/detokenize", {"tokens": ids}), _Text, worker=self.worker, request_id="")
+        return found.prompt
+
+    async def template(self) -> tuple[str, dict[str, str]] | None:
+        """Chat template and named special tokens, where ``/tokenizer_info`` is enabled (``--enable-tokenizer-info-endpoint``)."""
+        request_id = f"warmgate-template-{token_hex(6)}"
+        token = request_headers.set(self._headers)
+        try:
+            reply = await self._http.exchange("GET", "/tokenizer_info", None, deadline=self._deadline, request_id=request_id)
+        except EngineError:
+            return None
+        finally:
+            request_headers.reset(token)
+        if reply.status != 200:
+            return None
+        try:
+            info = mapping(msgspec.json.decode(reply.body))
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return None
+        source = info.get("chat_template")
+        special = {key: value for key, value in info.items() if key.endswith("_token") and isinstance(value, str)}
+        return (source, special) if isinstance(source, str) and source.strip() else None
+
+    async def _tokenize(self, body: dict[str, Any]) -> Ids:
+        found: _Tokens = decode(await self.post("/tokenize", body), _Tokens, worker=self.worker, request_id="")
+        return tuple(found.tokens)
+
+    async def post(self, path: str, body: dict[str, Any], *, request_id: str | None = None) -> bytes:
+        """The body of a 200. ``body`` holds the model unless it names one itself.
+
+        Raises:
+            EngineError: Any other outcome.
+        """
+        token = request_headers.set(self._headers)
+        try:
+            data = msgspec.json.encode({"model": self.model, **body})
+        except (TypeError, ValueError, RecursionError) as fault:
+            raise BadRequest(f"cannot be sent as JSON ({fault})", where=self.worker) from None
+        else:
+            id_ = request_id or f"warmgate-tokens-{token_hex(6)}"
+            return await self._http.post(path, data, deadline=self._deadline, request_id=id_)
+        finally:
+            request_headers.reset(token)

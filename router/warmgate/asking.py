@@ -1,0 +1,318 @@
+"""Asking the questions of one decision: which state, on which worker, what it cost, and once more where a worker dies under it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import msgspec
+
+from warmgate.alignment.plan import State, json_state
+from warmgate.alignment.planning import Planned
+from warmgate.decision import Read
+from warmgate.engines import AskRequest, ChainResult, Deadline
+from warmgate.engines.wire import usage_of
+from warmgate.errors import EngineError
+from warmgate.means import Means
+from warmgate.questions import Question
+from warmgate.trail import entry
+from warmgate.turn import Turn
+from warmgate.workers.binding import Binding, Outcome, Role
+from warmgate.workers.gateway import Gateway
+from warmgate.workers.reuse import Finding
+
+AHEAD = 0.4
+"""Part of the time left that rendering, checking and planting may take together: the questions must have the rest."""
+
+MEASURING = 0.25
+"""Part of the time left that the first decision on a worker waits for its cache to be measured. It goes on beside the decision."""
+
+_OUTCOMES: Mapping[str, Outcome] = {"WG320": "overloaded", "WG321": "reset", "WG322": "fault", "WG330": "timeout", "WG340": "fault"}
+"""What an engine's error code says of its worker; every other one is a reply."""
+
+RESTATING = ("systemone", "decisions", "prefix_read")
+"""Engines whose prompt begins with the aligned state, a prompt a question."""
+
+SLACK = 160
+"""Tokens allowed for each question where a prompt's length is checked beforehand."""
+
+
+class Asker:
+    """The questions of one decision.
+
+    Args:
+        means: The gate's.
+        turn: The turn decided on.
+        decision_id: Prefix of the request ids.
+        agent: Where the agent's call goes.
+        asked: Where the questions go; the same unless a sidecar answers.
+        deadline: The decision's.
+    """
+
+    def __init__(self, means: Means, turn: Turn, decision_id: str, agent: Binding, asked: Binding, deadline: Deadline) -> None:
+        self._means = means
+        self._turn = turn
+        self.id = decision_id
+        self._deadline = deadline
+        self.agent = agent
+        self.asked = asked
+        self.sidecar = bool(means.settings.gate_workers)
+        self.model = turn.model or means.settings.model
+        self.reads: list[Read] = []
+        self.reasons: list[str] = []
+
+    async def ask(self, questions: Mapping[str, Question], tools: Sequence[Mapping[str, Any]]) -> ChainResult:
+        """Ask about the transcript: aligned, and once more as JSON where the model would rather go on with the agent's task.
+
+        Args:
+            questions: What to ask.
+            tools: The tools that the agent's prompt carries.
+        """
+        planned, finding = await self.plan(tools)
+        state = planned.state
+        for note in (*planned.notes, *([f"not aligned: {state.reason}"] if state.reason is not None else [])):
+            if note not in self.reasons:
+                self.reasons.append(note)
+        planted = await self._plant(planned, finding) if state.kind == "aligned" and finding.plant else None
+        result = await self._read(questions, planned, finding, planted)
+        floor = self._means.settings.label_mass_floor
+        low = [i for i, a in result.answers.items() if a.label_mass is not None and a.label_mass < floor]
+        if state.kind == "aligned" and low and not self._deadline.passed:
+            self.reasons.append(f"label mass below {floor:g} on {', '.join(low)}: asked once more with a JSON state")
+            other = Planned(json_state(self._turn.messages, "low label mass"))
+            again = await self._read({i: questions[i] for i in low}, other, finding, None)
+            return ChainResult(
+                outcome=result.outcome,
+                answers={**result.answers, **again.answers},
+                unanswered=result.unanswered,
+                steps=result.steps + again.steps,
+                usage=result.usage + again.usage,
+                elapsed_s=result.elapsed_s + again.elapsed_s,
+            )
+        return result
+
+    async def facts(self, questions: Mapping[str, Question], facts: Mapping[str, Any]) -> ChainResult:
+        """Ask about resolved facts alone."""
+        request = self._request(questions, facts)
+        return await self._send(request, "facts", None, None, None)
+
+    async def plan(self, tools: Sequence[Mapping[str, Any]]) -> tuple[Planned, Finding]:
+        """The state to ask on, and what is known of the worker's cache."""
+        settings, turn = self._means.settings, self._turn
+        if self.sidecar:
+            why = "a sidecar model answers: nothing is shared with the agent's prompt"
+            return Planned(json_state(turn.messages, why)), await self._means.finding(self.asked, settings.gate_model or self.model)
+        finding = await self._means.finding(self.asked, self.model, wait_s=self._deadline.remaining() * MEASURING)
+        if not finding.pays:
+            mend = f"; {finding.mend}" if finding.mend else ""
+            why = finding.why if settings.alignment == "off" else f"alignment does not pay on this worker, {finding.why}{mend}"
+            return Planned(json_state(turn.messages, why)), finding
+        if finding.hits == "unknown":
+            self.reasons.append(f"no saving is claimed: {finding.why}")
+        remote = self._means.remote(self.asked, self.model, self._deadline.within(self._deadline.remaining() * AHEAD))
+        check = settings.alignment == "auto"
+        return await self._means.planning.plan(turn, tools, self.model, remote, block=finding.unit, check=check), finding
+
+    async def _plant(self, planned: Planned, finding: Finding) -> int | None:
+        """Send the shared prefix on its own, so that its state is kept where it ends. Its tokens, where that was done."""
+        prefix = planned.prompt.prefix if planned.prompt is not None else planned.state.text
+        body: dict[str, Any] = {"model": self.model, "prompt": prefix, "max_tokens": 1, "temperature": 0}
+        if isinstance(prefix, str):
+            body["add_special_tokens"] = False  # a rendered prompt writes its own
+        if (salt := self._turn.cache_salt or self._means.settings.cache_salt) is not None:
+            body["cache_salt"] = salt
+        if self._means.settings.priority is not None:
+            body["priority"] = self._means.settings.priority
+        before, loss = self._means.trails.held(self._turn.session)
+        began = time.monotonic()
+        tokens: int | None = None
+        ledger, why = None, ""
+        remote = self._means.remote(self.asked, self.model, self._deadline.within(self._deadline.remaining() * AHEAD))
+        try:
+            reply = await remote.post("/v1/completions", body, request_id=f"{self.id}-{len(self.reads)}")
+            usage = usage_of(msgspec.json.decode(reply).get("usage"))
+            tokens = usage.input_tokens
+            ledger = entry(tokens, shared=before, unit=finding.unit, cached=usage.cached_tokens, loss=loss)
+        except EngineError as fault:
+            why = f"the shared prefix was not planted: {fault.what}"
+        except (msgspec.DecodeError, AttributeError):
+            why = "the shared prefix was not planted: the reply is no completion"
+        if why:
+            self.reasons.append(why)
+        elif tokens is not None:
+            self._means.trails.reached(self._turn.session, tokens)
+        self.reads.append(
+            Read(
+                questions=(),
+                state="aligned",
+                outcome="no_answer" if why else "answered",
+                engine="plant",
+                worker=self.asked.worker,
+                elapsed_s=time.monotonic() - began,
+                answers={},
+                reason=why or finding.why,
+                shared_characters=planned.state.shared_characters,
+                ledger=ledger,
+            )
+        )
+        return tokens
+
+    async def _read(self, questions: Mapping[str, Question], planned: Planned, finding: Finding, planted: int | None) -> ChainResult:
+        state = planned.state
+        request = replace(
+            self._request(questions, state.state),
+            instructions=state.instructions,
+            prompt=planned.prompt if not self.sidecar else None,
+            model=self._turn.model if not self.sidecar else None,
+            cache_salt=self._turn.cache_salt or self._means.settings.cache_salt,
+        )
+        if finding.hits == "unread" and (why := await self._too_long(state, finding, len(questions))) is not None:
+            self.reasons.append(why)
+            return self._refused(questions, state, why)
+        return await self._send(request, state.kind, state, finding, planted)
+
+    def _request(self, questions: Mapping[str, Question], state: Any) -> AskRequest:
+        return AskRequest(
+            questions=questions,
+            state=state,
+            priority=self._means.settings.priority,
+            request_id=f"{self.id}-{len(self.reads)}",
+            headers=self.headers(self.asked),
+        )
+
+    def headers(self, binding: Binding) -> dict[str, str]:
+        """What every call of this session carries to a worker: its session header, and what a gateway hashes."""
+        return session_headers(self._means.settings.session_header, self._turn.session, binding)
+
+    async def _send(
+        self,
+        request: AskRequest,
+        kind: Literal["aligned", "json", "facts"],
+        state: State | None,
+        finding: Finding | None,
+        planted: int | None,
+    ) -> ChainResult:
+        result = await self._means.chain(self.asked.worker).ask(request, deadline=self._deadline)
+        self._report(result)
+        self._note(request, kind, state, finding, planted, result)
+        if result.outcome == "no_answer" and await self._moved(result):
+            result = await self._means.chain(self.asked.worker).ask(
+                replace(request, request_id=f"{self.id}-{len(self.reads)}", headers=self.headers(self.asked)), deadline=self._deadline
+            )
+            self._report(result)
+            self._note(request, kind, state, finding, None, result)
+        return result
+
+    def _report(self, result: ChainResult) -> None:
+        """Tell the pool how its workers answered: that is how it learns of a dead one between probes."""
+        for step in result.steps:
+            if step.outcome in ("answered", "partial"):
+                self._means.pool.report(step.worker, "ok")
+            elif step.outcome == "failed" and step.code is not None:
+                self._means.pool.report(step.worker, _OUTCOMES.get(step.code, "ok"))
+
+    async def _moved(self, result: ChainResult) -> bool:
+        """Whether the worker was found dead and the session has another one now, in time to ask there."""
+        worker = self.asked.worker
+        if self._deadline.passed or not any(s.worker == worker and s.code == "WG321" for s in result.steps):
+            return False
+        role: Role = "gate_workers" if self.sidecar else "workers"
+        try:
+            async with asyncio.timeout(self._deadline.remaining()):
+                if not await self._means.pool.found_dead(worker):
+                    return False
+                self.asked = await self._means.pool.acquire(self._turn.session, role, timeout_s=self._deadline.remaining())
+        except (TimeoutError, EngineError):
+            return False
+        if not self.sidecar:
+            self.agent = self.asked
+            self._means.trails.on(self._turn.session, self.asked)
+        if self.asked.worker == worker:
+            return False
+        self.reasons.append(f"{worker} died under the decision: asked again on {self.asked.worker}")
+        return True
+
+    def _note(
+        self,
+        request: AskRequest,
+        kind: Literal["aligned", "json", "facts"],
+        state: State | None,
+        finding: Finding | None,
+        planted: int | None,
+        result: ChainResult,
+    ) -> None:
+        engine = next((s.engine for s in result.steps if s.outcome in ("answered", "partial")), None)
+        why = [w for w in (state.reason if state is not None else None, result.reason) if w]
+        if engine == "prefix_read" and request.prompt is not None and kind == "json":
+            kind = "aligned"  # it extends the agent's own prompt, whatever the template
+        aligned = kind == "aligned" and engine in RESTATING
+        before, loss = self._means.trails.held(self._turn.session)
+        ledger = None
+        if engine is not None:
+            many = len(request.questions) if engine in RESTATING and not (finding is not None and finding.hits == "unread") else 1
+            ledger = entry(
+                result.usage.input_tokens,
+                reads=many,
+                shared=(planted if planted is not None else before) if aligned else None,
+                unit=finding.unit if finding is not None else None,
+                cached=result.usage.cached_tokens,
+                loss=None if planted is not None else loss,
+                looked_up=finding is None or finding.hits not in ("unread", "off"),
+            )
+        if aligned:
+            self._means.trails.extended(self._turn.session)
+        self.reads.append(
+            Read(
+                questions=tuple(request.questions),
+                state=kind,
+                outcome=result.outcome,
+                engine=engine,
+                worker=self.asked.worker,
+                elapsed_s=result.elapsed_s,
+                answers=result.answers,
+                reason="; ".join(why),
+                shared_characters=state.shared_characters if state is not None else 0,
+                ledger=ledger,
+            )
+        )
+
+    async def _too_long(self, state: State, finding: Finding, questions: int) -> str | None:
+        """A pooling model cuts a state that is too long without a word; such a decision is refused instead."""
+        limit = finding.max_model_len
+        if limit is None or len(state.state) + SLACK * questions < limit:  # a token has at least one byte
+            return None
+        model = self._means.settings.gate_model or self.model
+        try:
+            tokens = len(await self._means.remote(self.asked, model, self._deadline).ids(state.state))
+        except EngineError:
+            return None
+        if tokens + SLACK * questions < limit:
+            return None
+        return f"the state has {tokens:,} tokens, too many with its questions for {model} ({limit:,}), which would cut it: not asked"
+
+    def _refused(self, questions: Mapping[str, Question], state: State, why: str) -> ChainResult:
+        self.reads.append(
+            Read(
+                questions=tuple(questions),
+                state=state.kind,
+                outcome="no_answer",
+                engine=None,
+                worker=self.asked.worker,
+                elapsed_s=0.0,
+                answers={},
+                reason=why,
+            )
+        )
+        return ChainResult(
+            outcome="no_answer", answers={}, unanswered=dict.fromkeys(questions, why), steps=(), usage=usage_of(None), elapsed_s=0.0
+        )
+
+
+def session_headers(name: str, session: str, binding: Binding) -> dict[str, str]:
+    """The session header, in a form that a header can carry, and the binding's own; a gateway's wins where both have one name."""
+    found = Gateway("", name, "").headers(session)
+    taken = {key.lower() for key in binding.headers}
+    return {**{key: value for key, value in found.items() if key.lower() not in taken}, **binding.headers}

@@ -1,0 +1,94 @@
+"""A verdict on each proposed call: rules first, then one request for all grey cases. Whatever fails, a person decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from warmgate.asking import Asker
+from warmgate.decision import Verdict, binding_of
+from warmgate.policy import CallPolicy, Judgement
+from warmgate.settings import Settings
+from warmgate.turn import ProposedCall, Turn
+
+STRICTNESS = ("allow", "ask", "deny")
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The calls of one turn.
+
+    Attributes:
+        settings: The gate's.
+        policy: The rules; without any every call is ``ask``.
+        turn: The turn.
+        asker: Asks about grey cases.
+    """
+
+    settings: Settings
+    policy: CallPolicy | None
+    turn: Turn
+    asker: Asker
+
+    async def judge(self, *, trusted: bool) -> dict[str, Verdict]:
+        """Call id → verdict.
+
+        Args:
+            trusted: Whether a model may be asked; not where messages forged markup.
+        """
+        judged = [(call, self._rules(call)) for call in self.turn.proposed_calls]
+        grey = {f"call{i}": (call, j) for i, (call, j) in enumerate(judged) if j.question is not None and j.verdict == "ask"}
+        moved: dict[int, tuple[Judgement, str]] = {}
+        if grey and trusted and self.policy is not None:
+            moved = await self._grey(grey, self.policy)
+        verdicts: dict[str, Verdict] = {}
+        for number, (call, judgement) in enumerate(judged):
+            final, source = moved.get(number, (judgement, "rules" if self.policy is not None else "none"))
+            verdict = self._verdict(call, final, source)
+            other = verdicts.get(call.id)  # two calls under one id: the stricter word holds for both
+            if other is None or STRICTNESS.index(verdict.verdict) > STRICTNESS.index(other.verdict):
+                verdicts[call.id] = verdict
+        return verdicts
+
+    def _rules(self, call: ProposedCall) -> Judgement:
+        if self.policy is None:
+            return Judgement("ask", "no call policy is installed, so a person decides")
+        try:
+            return self.policy.judge(call, self.turn)
+        except Exception as fault:  # noqa: BLE001 -- unsafe never becomes allow, whatever a policy does
+            return Judgement("ask", f"the call policy failed ({fault}), so a person decides")
+
+    async def _grey(self, grey: Mapping[str, tuple[ProposedCall, Judgement]], policy: CallPolicy) -> dict[int, tuple[Judgement, str]]:
+        """Ask about all grey calls at once, on their resolved facts alone: tool output must not argue for its own command."""
+        questions = {name: judgement.question for name, (_, judgement) in grey.items() if judgement.question is not None}
+        facts = {name: judgement.facts or {} for name, (_, judgement) in grey.items()}
+        result = await self.asker.facts(questions, facts)
+        moved: dict[int, tuple[Judgement, str]] = {}
+        for name, (call, judgement) in grey.items():
+            answer = result.answers.get(name)
+            if answer is None:
+                continue
+            try:
+                settled = policy.settle(call, judgement, answer)
+            except Exception as fault:  # noqa: BLE001 -- as above
+                settled = replace(judgement, reason=f"{judgement.reason} (the policy failed on the model's answer: {fault})")
+            if settled.verdict in ("ask", "allow"):  # a model moves a grey case between these two only
+                moved[int(name.removeprefix("call"))] = (settled, answer.source.engine)
+        return moved
+
+    def _verdict(self, call: ProposedCall, judgement: Judgement, source: str) -> Verdict:
+        word, reason = judgement.verdict, judgement.reason
+        shadow = self.settings.calls_mode == "shadow"
+        if word == "ask" and self.settings.on_ask == "deny" and not shadow:
+            word, reason = "deny", f"{reason} (nobody is there to approve)"
+        named = f"{self.policy.name} {self.policy.version}" if self.policy is not None else None
+        return Verdict(
+            call=call.id,
+            verdict=word,
+            reason=reason,
+            source=source,
+            binding=binding_of(call, policy=named or "none", model=self.turn.model or self.settings.model),
+            rule=judgement.rule,
+            policy=named,
+            shadow=shadow,
+        )

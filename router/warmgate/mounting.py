@@ -1,0 +1,142 @@
+"""The tools of a turn: decided once per user turn, kept inside a tool loop, and whatever fails keeps the current set."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from warmgate.answers import Answer
+from warmgate.asking import Asker
+from warmgate.decision import Mounts
+from warmgate.foreign import mapping, text
+from warmgate.policy import MountPolicy
+from warmgate.questions import Question
+from warmgate.settings import Settings
+from warmgate.turn import Turn
+
+SESSIONS = 65_536
+"""Sessions whose mounts are remembered. A forgotten session starts with every tool mounted."""
+
+Narrow = Callable[[Turn, "tuple[str, ...] | None", Mapping[str, Answer]], Mapping[str, Question]]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a session has.
+
+    Attributes:
+        user_turn: The user turn in which it was decided.
+        tools: Names of the tools that may be called.
+        offered: Names in the list that the agent's requests carry.
+    """
+
+    user_turn: int
+    tools: tuple[str, ...]
+    offered: tuple[str, ...]
+
+
+class Memory:
+    """The mounts of all sessions of one gate. Safe across threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, Held] = OrderedDict()
+
+    def of(self, session: str) -> Held | None:
+        """What a session has mounted; ``None`` before its first mount."""
+        return self._held.get(session)
+
+    def keep(self, session: str, held: Held) -> None:
+        """Remember a session's mount."""
+        with self._lock:
+            self._held[session] = held
+            self._held.move_to_end(session)
+            while len(self._held) > SESSIONS:
+                self._held.popitem(last=False)
+
+    def forget(self, session: str) -> None:
+        """Forget a session."""
+        with self._lock:
+            self._held.pop(session, None)
+
+    def offered(self, turn: Turn) -> Sequence[Mapping[str, Any]]:
+        """The tools that the agent's prompt carries: what its list was last decided to be, in the turn's order."""
+        held = self._held.get(turn.session)
+        if held is None:
+            return turn.tools
+        kept = [tool for tool in turn.tools if tool_name(tool) in held.offered]
+        return turn.tools if len(kept) == len(turn.tools) else kept
+
+
+@dataclass(frozen=True, slots=True)
+class Mounter:
+    """The mounts of one turn.
+
+    Attributes:
+        settings: The gate's.
+        policy: Decides; without one the current set is kept.
+        memory: What sessions have.
+        turn: The turn.
+        asker: Asks the policy's questions.
+    """
+
+    settings: Settings
+    policy: MountPolicy | None
+    memory: Memory
+    turn: Turn
+    asker: Asker
+
+    async def mount(self, *, widen: bool) -> Mounts:
+        """The tools.
+
+        Args:
+            widen: Whether answers may add any; not where messages forged markup.
+        """
+        policy, turn = self.policy, self.turn
+        names = tuple(map(tool_name, turn.tools))
+        held = self.memory.of(turn.session)
+        current = names if held is None else tuple(name for name in names if name in held.tools)
+        offered = None if held is None or held.offered == held.tools else tuple(n for n in names if n in held.offered)
+        if policy is None or not names:
+            return self._kept(current, offered, "no mount policy: the current set is kept")
+        try:
+            if held is not None and held.user_turn == turn.user_turns and not self._again(policy, current):
+                return self._kept(current, offered, "decided once per user turn: kept inside the tool loop")
+            mounted = None if held is None else current
+            answers = await self._answers(policy, mounted)
+            mounts = policy.settle(turn, mounted, answers, widen=widen)
+        except Exception as fault:  # noqa: BLE001 -- a policy is foreign code; mounting fails open to the current set
+            self.asker.reasons.append(f"the mount policy failed ({fault}): the current set is kept")
+            return self._kept(current, offered, "the mount policy failed: the current set is kept")
+        if self.settings.mounts_mode == "shadow":
+            return Mounts(tools=current, strategy=mounts.strategy, changed=False, reason=f"shadow: would be {mounts.reason}", shadow=True)
+        self.memory.keep(turn.session, Held(turn.user_turns, mounts.tools, mounts.offered or mounts.tools))
+        return mounts
+
+    def _kept(self, tools: tuple[str, ...], offered: tuple[str, ...] | None, reason: str) -> Mounts:
+        return Mounts(tools=tools, strategy="keep", changed=False, reason=reason, offered=offered)
+
+    def _again(self, policy: MountPolicy, mounted: tuple[str, ...]) -> bool:
+        again = getattr(policy, "wants_again", None)
+        return bool(again is not None and again(self.turn, mounted))
+
+    async def _answers(self, policy: MountPolicy, mounted: tuple[str, ...] | None) -> Mapping[str, Answer]:
+        turn = self.turn
+        questions = policy.questions(turn, mounted)
+        if not questions:
+            return {}
+        bare = mounted is None and getattr(policy, "first_mount", "all") == "bare"
+        tools = () if bare else self.memory.offered(turn)
+        answers = (await self.asker.ask(questions, tools)).answers
+        narrow = cast("Narrow | None", getattr(policy, "narrow", None))
+        if narrow is not None and answers and (more := narrow(turn, mounted, answers)):
+            answers = {**answers, **(await self.asker.ask(more, tools)).answers}
+        return answers
+
+
+def tool_name(tool: Mapping[str, Any]) -> str:
+    """The name of a tool schema; empty where it has none."""
+    return text(mapping(tool.get("function")).get("name")) or text(tool.get("name")) or ""
