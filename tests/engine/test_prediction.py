@@ -136,7 +136,7 @@ def test_prediction_at_length(vllm_server: Server, block_size: int, blocks: int 
 @pytest.mark.engine_all
 def test_prediction_with_eight_clients(vllm_server: Server):
     """Where several clients evict each other's blocks at once, order is not ours to know; the figures must stay close all the same."""
-    server = vllm_server(kv_events=True, num_gpu_blocks=200, max_model_len=1024)
+    server = vllm_server(kv_events=True, num_gpu_blocks=400, max_model_len=1024)
     with watched(server, 32, 1024) as traffic, ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: mixed(traffic, sessions=2, rounds=6, seed=n, words=40, reads=False), range(8)))
         tally = traffic.tally["events"]

@@ -85,7 +85,7 @@ class ShadowIndex:
         """When its cache was last dropped on purpose."""
         self._copies: dict[int, int] = {}
         self._ahead: dict[int, float] = {}
-        self._graves: OrderedDict[int, None] = OrderedDict()
+        self._graves: OrderedDict[int, float] = OrderedDict()
         self._doubt: str | None = "no event heard yet" if source == "events" else None
         self._pool: PrefixCache | None = None
         if source == "model":
@@ -155,15 +155,20 @@ class ShadowIndex:
             for name in names:
                 self._copies.setdefault(name, 1)
 
-    def announced_soon(self, names: Sequence[int]) -> None:
-        """A request of ours with these blocks was answered: they are resident, though the event may still be on its way."""
+    def announced_soon(self, names: Sequence[int], sent: float) -> None:
+        """A request of ours with these blocks was answered: they are resident, though the event may still be on its way.
+
+        Args:
+            names: Its full blocks.
+            sent: When it was sent, seconds of ``time.monotonic()``. What the events say was evicted since then is not taken for resident.
+        """
         if self._pool is not None:
             return
         now = time.monotonic()
         if len(self._ahead) > 4096:
             self._ahead = {name: until for name, until in self._ahead.items() if until > now}
         copies = self._copies
-        self._ahead.update({name: now + AHEAD_S for name in names if name not in copies and name not in self._graves})
+        self._ahead.update({name: now + AHEAD_S for name in names if name not in copies and self._graves.get(name, 0.0) < sent})
 
     def cleared(self, when: float | None = None) -> None:
         """The whole cache was dropped: what is resident is known again, namely nothing."""
@@ -222,7 +227,7 @@ class ShadowIndex:
 
     def _bury(self, name: int) -> None:
         graves = self._graves
-        graves[name] = None
+        graves[name] = time.monotonic()
         graves.move_to_end(name)
         if len(graves) > GRAVES:
             graves.popitem(last=False)

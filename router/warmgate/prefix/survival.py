@@ -7,6 +7,7 @@ cause is named from evidence alone; without it the loss is ``unknown``.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -76,6 +77,7 @@ class Expectation:
         other_namespace: Tokens shared with the session's previous prompt in another namespace only.
         floor: Tokens that a perfect gate would still compute.
         evidence: One byte a reusable block, for :meth:`SurvivalTracker.settle`.
+        sent: Seconds of ``time.monotonic()`` when this was expected.
     """
 
     prompt: Prompt
@@ -93,6 +95,7 @@ class Expectation:
     other_namespace: int = 0
     floor: int | None = None
     evidence: bytes = b""
+    sent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +321,7 @@ class SurvivalTracker:
             other_namespace=other,
             floor=self._floor(prompt),
             evidence=evidence,
+            sent=time.monotonic(),
         )
 
     def _ever(self, known: _Worker, names: Sequence[int]) -> int:
@@ -395,6 +399,6 @@ class SurvivalTracker:
             else:
                 index.others()
         if index.source == "events":
-            index.announced_soon(stored or prompt.names)
+            index.announced_soon(stored or prompt.names, expected.sent)
         else:
             index.served(stored or prompt.names, stored_tokens or prompt.tokens, prompt.tokens)

@@ -22,6 +22,7 @@ from warmgate.prefix.survival import Expectation, Outcome, Prompt, SurvivalTrack
 from warmgate.prefix.usage import reported
 from warmgate.standin.bodies import QuestionSpec
 from warmgate.standin.questions import parse_questions, question_text
+from warmgate.telemetry.protocol import CallSeen, ReadSeen, Silent, Telemetry
 
 QUESTIONS: dict[str, Any] = {"route": CHOICE, "red": NOUL, "risk": SCORE}
 
@@ -54,8 +55,10 @@ class Tally:
 class Traffic:
     """Sends and compares. Close it."""
 
-    def __init__(self, worker: Worker, *, blocks: int, names: BlockNames | None = None) -> None:
+    def __init__(self, worker: Worker, *, blocks: int, names: BlockNames | None = None, telemetry: Telemetry | None = None) -> None:
         self.worker = worker
+        self.patient = True
+        self.telemetry = telemetry or Silent()
         self.names = names or BlockNames(worker.block_size)
         self.tally = {"events": Tally(), "model": Tally()}
         self.trackers = {kind: SurvivalTracker(worker.block_size) for kind in ("events", "model")}
@@ -80,6 +83,12 @@ class Traffic:
     def prompt(self, session: str, ids: list[int], namespace: Namespace, **more: Any) -> Prompt:
         names = wire_names(self.names.of(ids, namespace))
         return Prompt(session, names, len(ids), namespace=namespace.salt or "", plain=wire_names(self.names.of(ids)), **more)
+
+    def heard(self, names: list[int]) -> None:
+        """Wait until the events of the request just answered are here: an engine announces what it stored and evicted a moment later."""
+        index = self.trackers["events"].index(self.worker.url) if self.reader is not None and self.patient else None
+        if index is not None:
+            until(lambda: all(name in index for name in names), 0.2)  # some may be evicted again, by siblings
 
     def call(
         self, session: str, messages: list[dict[str, Any]], *, tools: list[Any] | None = None, salt: str | None = None, max_tokens: int = 1
@@ -109,6 +118,9 @@ class Traffic:
             if one.captured != cached:
                 tally.wrong.append((f"call {tally.calls} of {session}", one.captured, cached))
             outcomes[kind] = self.trackers[kind].settle(one, cached, stored=stored, stored_tokens=len(whole))
+        self.heard(stored)
+        survival = next(iter(outcomes.values()))
+        self.telemetry.agent_call(CallSeen(session, self.worker.model, self.worker.url, usage, survival, started=1.0, ended=2.0))
         return outcomes, body["choices"][0]["message"]
 
     def read(self, session: str, state: str, instructions: str, questions: dict[str, Any], salt: str | None = None) -> None:
@@ -142,7 +154,12 @@ class Traffic:
                 tally.read_hits += delta.hits
                 if predicted != delta.hits:
                     tally.wrong.append((f"read {tally.reads} of {session}", predicted, delta.hits))
-            self.trackers[kind].settle_reads(ones, hits)
+            outcomes = self.trackers[kind].settle_reads(ones, hits)
+            if kind == next(iter(self.trackers)):
+                self.telemetry.read(
+                    ReadSeen("d1", "d1-0", session, self.worker.model, self.worker.url, "systemone", "answered", len(ones), 0.01, outcomes)
+                )
+        self.heard([name for prompt in prompts for name in prompt.names])
 
 
 def mixed(traffic: Traffic, *, sessions: int, rounds: int, seed: int, words: int = 60, max_tokens: int = 4, reads: bool = True) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from warmgate.errors import OptionError
@@ -82,14 +84,16 @@ def test_an_answer_may_come_before_its_event():
     """The agent's call follows its decision within a millisecond; the event may take longer."""
     index = ShadowIndex(16, source="events")
     index.trust(None)
-    index.announced_soon([1, 2])
+    index.announced_soon([1, 2], time.monotonic())
     assert index.find([1, 2], 99).blocks == 2
     assert len(index) == 0
     index.stored([1, 2])
     index.removed([2])
     assert index.find([1, 2], 99).blocks == 1
-    index.announced_soon([2])  # evicted meanwhile: the event knows better
+    index.announced_soon([2], 0.0)  # evicted since it was sent: the event knows better
     assert index.find([1, 2], 99).blocks == 1
+    index.announced_soon([2], time.monotonic())  # sent after it was evicted
+    assert index.find([1, 2], 99).blocks == 2
 
 
 def test_restart_and_clear_leave_nothing():
