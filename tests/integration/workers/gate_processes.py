@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from pathlib import Path
 
 from warmgate.workers import WorkerPool
 from warmgate.workers.counts import COUNTED
@@ -35,17 +35,26 @@ def bind_all(url: str, seed: int, sessions: int) -> tuple[dict[int, str], dict[s
     return asyncio.run(run())
 
 
-def bind_through(url: str, bound: float, seed: int, sessions: int, ends: float, final: float) -> dict:
-    """Bind sessions at random until ``ends`` (wall clock), new ones all the time; from ``final`` on, all of them once more."""
+ROUNDS = 100
+"""Rounds of eight binds that each stretch of the run takes at least."""
+
+
+def bind_through(url: str, bound: float, seed: int, sessions: int, folder: Path) -> dict:
+    """Bind sessions at random, new ones all the time, while Redis is there, while it is away and after it is back; then all of them once more.
+
+    Nothing here goes by the clock. A stretch lasts until the parent has put the word for its end into ``folder``, and the parent does so once all
+    processes have asked for it.
+    """
 
     async def run():
         pool = WorkerPool(WORKERS, affinity=url, bound=bound)
+        (store,) = pool._stores.values()
         draw = random.Random(seed)
         seen = defaultdict(set)
         bent = set()
-        sources = defaultdict(int)
+        sources = Counter()
         failed = []
-        began = time.time()
+        rounds = 0
 
         async def one(number):
             try:
@@ -59,13 +68,28 @@ def bind_through(url: str, bound: float, seed: int, sessions: int, ends: float, 
                 bent.add(number)
             return binding.worker
 
-        while time.time() < ends:
-            known = 50 + int(sessions * (time.time() - began) / (ends - began))
-            await asyncio.gather(*(one(draw.randrange(min(sessions, known))) for _ in range(8)))
-            await asyncio.sleep(0.002)
-        while time.time() < final:
-            await one(0)
-            await asyncio.sleep(0.1)
+        async def until(word, met):
+            nonlocal rounds
+            first = rounds
+            while not (folder / word).exists():
+                if rounds - first >= ROUNDS and met():
+                    (folder / f"{word}.{seed}").touch()
+                await asyncio.gather(*(one(draw.randrange(min(sessions, 50 + 4 * rounds))) for _ in range(8)))
+                await asyncio.sleep(0.002)
+                rounds += 1
+
+        await until("killed", lambda: sources["store"])
+        with_store = sources["own"] + sources["hash"]  # a stall of this machine can look like an outage
+        await until(
+            "started", lambda: pool.counts.total("store_outage") and sources["own"] and sources["own"] + sources["hash"] > with_store
+        )
+        healing = asyncio.create_task(maintain(store))
+        await until("healed", lambda: pool.counts.total("store_healed") and not store.out and not store._to_restore)
+        healing.cancel()
+        store._timeout_s = 30.0  # from here on a stall is no outage
+        while store.out or store._to_restore:
+            await store.maintain()
+            await asyncio.sleep(0.05)
         last = {number: await one(number) for number in sorted(seen)}
         await pool.aclose()
         return {
@@ -78,3 +102,10 @@ def bind_through(url: str, bound: float, seed: int, sessions: int, ends: float, 
         }
 
     return asyncio.run(run())
+
+
+async def maintain(store) -> None:
+    """What an open pool does beside the calls."""
+    while True:
+        await store.maintain()
+        await asyncio.sleep(0.1)

@@ -38,15 +38,27 @@ def test_ten_thousand_sessions_have_one_worker_each(redis: Redis, processes):
 
 
 @pytest.mark.parametrize("bound", [1.25, 1.0], ids=["usual bound", "tightest bound"])
-def test_redis_killed_and_restarted_fails_no_bind(redis: Redis, processes, bound: float):
+def test_redis_killed_and_restarted_fails_no_bind(redis: Redis, processes, bound: float, tmp_path):
     """With the usual bound nearly every session is where its hash says; with the tightest, many are not and can be split."""
-    began = time.time()
-    ends, final = began + 4.5, began + 6.5  # pauses so far: 0.25, 0.5, 1 and 2 s
-    futures = [processes.submit(bind_through, redis.url, bound, seed, 3000, ends, final) for seed in range(PROCESSES)]
-    time.sleep(1.2)
-    redis.kill()
-    time.sleep(1.2)
-    redis.start()
+    futures = [processes.submit(bind_through, redis.url, bound, seed, 3000, tmp_path) for seed in range(PROCESSES)]
+
+    def once_all_ask_for(word: str) -> None:
+        ends = time.monotonic() + 120
+        while not all((tmp_path / f"{word}.{seed}").exists() for seed in range(PROCESSES)) and not any(f.done() for f in futures):
+            assert time.monotonic() < ends, f"no end of the stretch before {word}"
+            time.sleep(0.02)
+
+    try:
+        once_all_ask_for("killed")
+        redis.kill()
+        (tmp_path / "killed").touch()
+        once_all_ask_for("started")
+        redis.start()
+        (tmp_path / "started").touch()
+        once_all_ask_for("healed")
+    finally:
+        for word in ("killed", "started", "healed"):
+            (tmp_path / word).touch()
     results = [future.result() for future in futures]
     assert [r["failed"] for r in results] == [[]] * PROCESSES
     assert all(r["counts"]["store_outage"] >= 1 and r["counts"]["store_healed"] >= 1 for r in results), "every process met the outage"
