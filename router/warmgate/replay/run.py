@@ -9,6 +9,7 @@ from typing import Any
 
 from warmgate.alignment.template import ChatTemplate
 from warmgate.errors import OptionError, TemplateError, TraceError
+from warmgate.foreign import items, mapping
 from warmgate.prefix.ledger import Entry, Ledger
 from warmgate.replay.figures import plain, plural
 from warmgate.replay.prepare import HashPreparer, Prepared, TextPreparer
@@ -29,8 +30,8 @@ from warmgate.replay.result import (
 from warmgate.replay.scenarios import NAMES, Costs, Simulation
 from warmgate.replay.simulate import AGENT, Route, Sticky, UnboundedWorker
 from warmgate.replay.source import expand, open_trace
-from warmgate.replay.tokens import ExactTokens, ScaledBytes
-from warmgate.replay.trace import BlockPrompt, Call, TextPrompt
+from warmgate.replay.tokens import BYTES_PER_TOKEN, ExactTokens, ScaledBytes
+from warmgate.replay.trace import MAX_QUESTION_TOKENS, MAX_QUESTIONS, BlockPrompt, Call, TextPrompt, Usage
 
 BLOCK_SIZE = 16
 """Block size for text traces when none is given: vLLM's default on most GPUs."""
@@ -40,8 +41,13 @@ SCALE_BYTES = 32 << 20
 """How much of a text trace is looked at to learn its tokens per byte, before the replay begins."""
 
 
-MIN_RATIO, MAX_RATIO = 1 / 64, 2.0
-"""Tokens per byte that text can have; a trace that reports more or less has broken counts."""
+MIN_RATIO, MAX_RATIO = 1 / 64, 1.0
+"""Tokens per byte that text can have: a token is a byte at least, and a word or a line at most. Counts beyond that are broken."""
+
+MEDIA_TOKENS = 1 << 20
+"""Tokens that one part of a prompt which is no text may stand for (an hour of video, a book as a file)."""
+
+_TEXT_PARTS = {"text", "input_text", "output_text", "thinking", "reasoning", "refusal", "summary_text"}
 
 
 @dataclass(slots=True)
@@ -69,8 +75,8 @@ class Options:
             ("--workers", self.workers, 1, 4096),
             ("--kv-tokens", self.kv_tokens, 1, 1 << 40),
             ("--block-size", self.block_size, 1, 1 << 20),
-            ("--questions", self.questions, 0, 1024),
-            ("--question-tokens", self.question_tokens, 1, 1 << 20),
+            ("--questions", self.questions, 0, MAX_QUESTIONS),
+            ("--question-tokens", self.question_tokens, 1, MAX_QUESTION_TOKENS),
             ("--prefill-rate", self.costs.prefill_rate, 1e-9, 1e12),
             ("--hop-ms", self.costs.hop_ms, 0, 1e9),
             ("--price-per-mtok", self.costs.price_per_mtok, 0, 1e9),
@@ -166,6 +172,7 @@ class _Trace:
         self._workers: dict[str, UnboundedWorker] = {}
         self._without_prompt = 0
         self._cut = 0
+        self._impossible = 0
         self._recorded_questions = 0
 
     def run(self, say: Callable[[str], None]) -> None:
@@ -203,7 +210,7 @@ class _Trace:
                     continue
                 length = len(text.encode("utf-8", "replace"))
                 size += length
-                if call.usage.prompt_tokens:
+                if call.usage.prompt_tokens and call.usage.prompt_tokens <= length:
                     tokens += call.usage.prompt_tokens
                     counted += length
             if len(seen) >= SCALE_CALLS or size > SCALE_BYTES:
@@ -222,6 +229,9 @@ class _Trace:
     def _take(self, call: Call, source: Source) -> None:
         index = self.sessions.get(call.session, 0)
         prepared: Prepared | None = None
+        if not 0 <= (call.questions or 0) <= MAX_QUESTIONS or not 0 <= (call.question_tokens or 0) <= MAX_QUESTION_TOKENS:
+            source.skipped(call.line, f"it counts more than {MAX_QUESTIONS:,} questions, or {MAX_QUESTION_TOKENS:,} tokens of them")
+            return
         if call.prompt is None:
             self._without_prompt += 1
         else:
@@ -231,6 +241,9 @@ class _Trace:
                 source.skipped(call.line, fault.what)
                 return
         self.sessions[call.session] = index + 1
+        if prepared is not None and not self._credible(call, prepared):
+            self._impossible += 1
+            call.usage = Usage(output_tokens=call.usage.output_tokens)
         entry = Entry(call.usage.prompt_tokens, "measured", reported_cached=call.usage.cached_tokens)
         if prepared is not None:
             self._simulate(prepared, entry)
@@ -241,6 +254,18 @@ class _Trace:
             self._recorded_worker(prepared, call.worker, entry)
         self.ledger.add(entry)
         self.rows.append(self._row(call, index, entry, prepared))
+
+    def _credible(self, call: Call, prepared: Prepared) -> bool:
+        """Whether a tokenizer can make as many tokens as reported out of this prompt: one a byte, and more for what is no text."""
+        reported, prompt = call.usage.prompt_tokens, call.prompt
+        if reported is None or not isinstance(prompt, TextPrompt):
+            return True
+        per_byte = MIN_RATIO if self.exact is not None else self._ratio or 1 / BYTES_PER_TOKEN
+        size = (prepared.tokens + 1) / per_byte
+        if reported <= size:
+            return True
+        parts = (mapping(part).get("type") for message in prompt.messages for part in items(message.get("content")))
+        return reported <= size + MEDIA_TOKENS * sum(kind not in _TEXT_PARTS for kind in parts)
 
     def _prepare(self, call: Call) -> Prepared:
         if isinstance(call.prompt, BlockPrompt):
@@ -346,10 +371,15 @@ class _Trace:
                 "--tokenizer makes it exact"
             )
         elif self.tokenizer == "none":
-            self.notes.append("no tokenizer and no reported counts: 4 bytes of text are taken for a token; --tokenizer makes it exact")
+            self.notes.append("no tokenizer and no usable counts: 4 bytes of text are taken for a token; --tokenizer makes it exact")
         if self._text is not None and self._text.unanswered:
             self.notes.append(
                 f"{plural(self._text.unanswered, 'answer')} not continuing the prompt in this chat template: counted as not stored"
+            )
+        if self._impossible:
+            self.notes.append(
+                f"{plural(self._impossible, 'call')} with more prompt tokens reported than the text has bytes: either the count is broken "
+                "or the trace leaves out a part of the prompt; what was reported is not used"
             )
         if self._cut:
             self.notes.append(

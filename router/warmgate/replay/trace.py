@@ -16,6 +16,12 @@ Message: TypeAlias = Mapping[str, Any]
 MAX_TOKENS = 1 << 34
 """A token count above this (17 billion in one request) is a broken record, not a prompt."""
 
+MAX_QUESTIONS = 1024
+"""Gate questions asked before one call; more are a broken record, or an option out of range."""
+
+MAX_QUESTION_TOKENS = 1 << 20
+"""Tokens of one question as an option, and of all questions before a call as a trace records them."""
+
 
 @dataclass(slots=True)
 class Usage:

@@ -10,10 +10,13 @@ from array import array
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.unit.replay.reading import read
 from warmgate.errors import OutputError, TraceError
 from warmgate.replay import record
+from warmgate.replay.readers._blocks import MAX_BLOCKS
 from warmgate.replay.readers.warmgate_trace import READER
 from warmgate.replay.record import TraceWriter, pack, unpack
 from warmgate.replay.source import expand, open_trace
@@ -53,9 +56,71 @@ def test_calls_carry_the_questions_asked_before_them():
 def test_hashes_are_completed_from_the_record_before():
     """Prompts would lose their shared front."""
     found = read(READER, "warmgate_trace/gate.jsonl")
-    assert found.calls[0].prompt == BlockPrompt(16, array("Q", [1, 2**64 - 1]), 37)
-    assert found.calls[2].prompt == BlockPrompt(16, array("Q", [1, 2**64 - 1, 9]), 60)
+    first, last = found.calls[0].prompt, found.calls[2].prompt
+    assert isinstance(first, BlockPrompt)
+    assert isinstance(last, BlockPrompt)
+    assert (first.block_size, list(first.hashes), first.tokens) == (16, [1, 2**64 - 1], 37)
+    assert (last.block_size, list(last.hashes), last.tokens) == (16, [1, 2**64 - 1, 9], 60)
     assert found.calls[1].prompt is None  # 500 tokens without a hash: usage alone
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 4)), min_size=1, max_size=20))
+def test_prompts_that_share_their_front_stay_apart(script):
+    """A prompt would change after it was read, because a later one went on from it."""
+    rows, truth, ids = [HEADER], [], iter(range(1, 1000))
+    for index, (most, new) in enumerate(script):
+        before = truth[-1] if truth else []
+        keep = min(most, len(before))
+        own = [next(ids) for _ in range(new)]
+        truth.append(before[:keep] + own)
+        rows.append(row(index, keep=keep, blocks="".join(f"{i:016x}" for i in own), prompt_tokens=16 * len(truth[-1]) + 3))
+    found = read(READER, rows, lines=True)
+    assert [list(c.prompt.hashes) for c in found.calls] == truth
+    for call, ids_ in zip(found.calls, truth, strict=True):
+        hashes = call.prompt.hashes
+        assert list(hashes[1:3]) == ids_[1:3]
+        assert list(hashes[-2:]) == ids_[-2:]
+        assert list(hashes[::-1]) == ids_[::-1]
+        assert list(hashes[2:99]) == ids_[2:99]
+
+
+def test_a_long_session_does_not_copy_what_it_keeps():
+    """Reading would take the square of a session's length."""
+    rows = [HEADER, row(0, blocks="".join(f"{i:016x}" for i in range(1000)), prompt_tokens=16_000)]
+    rows += [row(i, keep=999 + i, blocks=f"{i:016x}", prompt_tokens=16_000 + 16 * i) for i in range(1, 50)]
+    found = read(READER, rows, lines=True)
+    assert len({id(c.prompt.hashes._ids) for c in found.calls}) == 1
+    assert [len(c.prompt.hashes) for c in found.calls] == list(range(1000, 1050))
+
+
+def test_more_blocks_than_any_prompt_has_are_skipped():
+    """A small file of records that each keep millions of blocks would take hours."""
+    many = MAX_BLOCKS * "00000000000000ff"
+    rows = [HEADER, row(0, blocks=many, prompt_tokens=1 << 30), row(1, keep=MAX_BLOCKS, blocks="0" * 16, prompt_tokens=1 << 30)]
+    found = read(READER, rows, lines=True)
+    assert [len(c.prompt.hashes) for c in found.calls] == [MAX_BLOCKS]
+    assert found.said == ["trace:3: skipped, it has more than 1,048,576 blocks"]
+
+
+@pytest.mark.parametrize(
+    "one", [{"questions": 1025}, {"question_tokens": (1 << 20) + 1}, {"questions": 1 << 33, "question_tokens": 1 << 33}]
+)
+def test_reads_with_more_questions_than_anyone_asks_are_skipped(one):
+    """Billions of questions would be simulated one by one."""
+    rows = [HEADER, row(0, kind="read", questions=2, question_tokens=40), row(1, kind="read", **one), row(2)]
+    found = read(READER, rows, lines=True)
+    assert [(c.questions, c.question_tokens) for c in found.calls] == [(2, 40)]
+    assert found.skipped == 1
+    assert "more than 1,024 questions or 1,048,576 tokens" in found.said[0]
+
+
+def test_reads_are_bounded_together_too():
+    """Many reads before one call would add up to what a single one may not ask."""
+    rows = [HEADER, *(row(i, kind="read", questions=600, question_tokens=10) for i in range(3)), row(3)]
+    found = read(READER, rows, lines=True)
+    assert [(c.questions, c.question_tokens) for c in found.calls] == [(600, 10)]
+    assert found.skipped == 2
 
 
 def test_a_missing_predecessor_skips_what_counts_on_it_and_no_more():

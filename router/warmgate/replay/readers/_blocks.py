@@ -3,13 +3,60 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 from warmgate.replay.readers._fields import Unusable, count, items
 from warmgate.replay.trace import BlockPrompt
 
 MAX_BLOCK_SIZE = 1 << 20
 """Tokens per block above which a header is broken (engines use 16 to a few thousand)."""
+
+MAX_BLOCKS = 1 << 20
+"""Blocks of one prompt that a record may name by going on from the one before it (16 million tokens in blocks of 16)."""
+
+
+class Front(Sequence[int]):
+    """The first ``size`` ids of a prompt that later ones go on from, without a copy.
+
+    Args:
+        ids: Only appended to; ids already in it never change.
+        size: Ids of this prompt, at most ``len(ids)``.
+    """
+
+    __slots__ = ("_ids", "_size")
+
+    def __init__(self, ids: array[int], size: int) -> None:
+        self._ids = ids
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> array[int]: ...
+    def __getitem__(self, index: int | slice) -> int | array[int]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._size)
+            return self._ids[start : max(stop, 0) : step] if step > 0 else self._ids[: self._size][index]
+        if not -self._size <= index < self._size:
+            raise IndexError(index)
+        return self._ids[index + self._size if index < 0 else index]
+
+    def kept(self, size: int) -> Front:
+        """The first ``size`` of these."""
+        return Front(self._ids, min(size, self._size))
+
+    def then(self, more: array[int]) -> Front:
+        """These ids and others behind them. Costs the new ones alone where no other prompt has gone on from here."""
+        ids = self._ids if len(self._ids) == self._size else self._ids[: self._size]
+        ids.extend(more)
+        return Front(ids, len(ids))
+
+    def __repr__(self) -> str:
+        return f"Front({self[:8].tolist()}, {self._size})"
 
 
 def needed(value: Any, name: str) -> int:

@@ -10,14 +10,15 @@ import msgspec
 
 from warmgate.errors import TraceError
 from warmgate.replay.readers._base import Head, Reader, Source
-from warmgate.replay.readers._blocks import MAX_BLOCK_SIZE
+from warmgate.replay.readers._blocks import MAX_BLOCK_SIZE, MAX_BLOCKS, Front
 from warmgate.replay.readers._fields import Unusable, count, mapping, records, samples, text
 from warmgate.replay.readers._sharing import Conversations
 from warmgate.replay.readers._usage import made
 from warmgate.replay.record import SCHEMA, Header, Record, unpack
-from warmgate.replay.trace import BlockPrompt, Call, TextPrompt
+from warmgate.replay.trace import MAX_QUESTION_TOKENS, MAX_QUESTIONS, BlockPrompt, Call, TextPrompt
 
 _FAMILY = "warmgate.trace/"
+_NONE = Front(array("Q"), 0)
 
 
 class _WarmgateTrace:
@@ -56,7 +57,7 @@ class _File:
     def __init__(self) -> None:
         self.header: Header | None = None
         self.pending: dict[str, tuple[int, int]] = {}  # session -> questions, their tokens
-        self._blocks: dict[str, tuple[int, array[int]]] = {}
+        self._blocks: dict[str, tuple[int, Front]] = {}
         self._conversations = Conversations()
 
     def begin(self, header: Header) -> None:
@@ -85,7 +86,10 @@ class _File:
         questions, question_tokens = count(record.questions, "questions"), count(record.question_tokens, "question_tokens")
         if record.kind == "read":
             asked, tokens = self.pending.get(record.session, (0, 0))
-            self.pending[record.session] = (asked + (questions or 0), tokens + (question_tokens or 0))
+            asked, tokens = asked + (questions or 0), tokens + (question_tokens or 0)
+            if asked > MAX_QUESTIONS or tokens > MAX_QUESTION_TOKENS:
+                raise Unusable(f"with it, more than {MAX_QUESTIONS:,} questions or {MAX_QUESTION_TOKENS:,} tokens of them precede one call")
+            self.pending[record.session] = (asked, tokens)
             return None
         asked, tokens = self.pending.pop(record.session, (0, 0))
         return Call(
@@ -103,19 +107,22 @@ class _File:
             question_tokens=tokens or question_tokens,
         )
 
-    def _hashes(self, record: Record) -> array[int]:
+    def _hashes(self, record: Record) -> Front:
         """All hashes of a record, the kept ones before its own."""
-        index, before = self._blocks.pop(record.session, (-1, array("Q")))
+        index, before = self._blocks.pop(record.session, (-1, _NONE))
         if record.keep and (record.index != index + 1 or not 0 < record.keep <= len(before)):
             raise Unusable("the record of its session that it goes on from is missing")
+        if len(record.blocks) // 16 + record.keep > MAX_BLOCKS:
+            raise Unusable(f"it has more than {MAX_BLOCKS:,} blocks")
         try:
-            hashes = before[: record.keep] + unpack(record.blocks)
+            own = unpack(record.blocks)
         except ValueError:
             raise Unusable("its blocks are not hashes of 16 hex digits") from None
+        hashes = before.kept(record.keep).then(own) if record.keep else Front(own, len(own))
         self._blocks[record.session] = (record.index, hashes)
         return hashes
 
-    def _prompt(self, record: Record, hashes: array[int], block_size: int) -> BlockPrompt | TextPrompt | None:
+    def _prompt(self, record: Record, hashes: Front, block_size: int) -> BlockPrompt | TextPrompt | None:
         if record.messages:
             _, messages = self._conversations.join(record.session, list(record.messages))
             tools = self._conversations.tools([dict(tool) for tool in record.tools or ()])
