@@ -97,17 +97,18 @@ class Planner:
             tools: Its tool schemas, in the order sent.
             template_kwargs: Its template arguments.
         """
-        if self.recipe is None:
-            return json_state(messages, f"the chat template cannot be aligned: {self.refusal}")
         held = self._held(session)
-        known = held.transcript.known(messages)
+        known = held.served.known(messages)
         if (part := next((p for m in messages[known:] for p in _parts(m) if p in MEDIA), None)) is not None:
             return json_state(messages, f"a message holds {part}, and media are placed before all text")
+        shown = held.served.messages(messages, known)
         try:
-            growth = held.transcript.grow(messages, tools, template_kwargs or {}, known)
+            growth = held.transcript.grow(shown, held.served.tools(tools), template_kwargs or {})
         except TemplateError as fault:
             return json_state(messages, f"the chat template refuses the conversation: {fault.what}")
         text = growth.text
+        if self.recipe is None:
+            return json_state(messages, f"the chat template cannot be aligned: {self.refusal}", growth.rendered, text)
         if held.split is None or growth.kept < held.split[1]:
             held.checked = False
             held.split = self._split(text)

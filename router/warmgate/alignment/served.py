@@ -56,9 +56,18 @@ class Served:
         self._raw_tools: list[Mapping[str, Any]] = []
         self._tools: list[Mapping[str, Any]] = []
 
-    def messages(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Each message once, however often the conversation is shown."""
-        known = self._seen.known(messages)
+    def known(self, messages: Sequence[Mapping[str, Any]]) -> int:
+        """How many leading messages are those shown last: all of these, or 0."""
+        return self._seen.known(messages)
+
+    def messages(self, messages: Sequence[Mapping[str, Any]], known: int | None = None) -> list[Mapping[str, Any]]:
+        """Each message once, however often the conversation is shown.
+
+        Args:
+            messages: The conversation.
+            known: What :meth:`known` just said of it, where it was asked.
+        """
+        known = self.known(messages) if known is None else known
         self._shown = [*self._shown[:known], *map(served_message, messages[known:])]
         self._seen.keep(messages)
         return list(self._shown)
