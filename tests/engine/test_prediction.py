@@ -143,3 +143,4 @@ def test_prediction_with_eight_clients(vllm_server: Server):
         off = sum(abs(predicted - told) for _, predicted, told in tally.wrong)
         print(f"\n{tally.calls} calls, {tally.call_tokens:,} cached tokens, off by {off:,}")
         assert off <= 0.01 * tally.call_tokens
+        assert traffic.trackers["events"].sums.calls.lost.get("eviction")
