@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from secrets import token_hex
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 from warmgate.engines.deadline import Deadline
 from warmgate.engines.http import Http, decode, request_headers
 from warmgate.errors import BadRequest, EngineError
-from warmgate.foreign import mapping
+from warmgate.foreign import mapping, mappings
 
 MAX_BODY = 32 << 20
 """Longest reply read, in bytes: the ids of a million tokens take about 7 MB."""
@@ -67,7 +68,7 @@ class Remote:
         Raises:
             EngineError: As :meth:`ids`; :class:`~warmgate.errors.BadRequest` where the template refuses the conversation.
         """
-        body: dict[str, Any] = {"messages": messages, "add_generation_prompt": add_generation_prompt}
+        body: dict[str, Any] = {"messages": list(map(wire_message, messages)), "add_generation_prompt": add_generation_prompt}
         if tools:
             body["tools"] = tools
         if kwargs:
@@ -125,3 +126,17 @@ class Remote:
             return await self._http.post(path, data, deadline=self._deadline, request_id=id_)
         finally:
             request_headers.reset(token)
+
+
+def wire_message(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message as servers take it: vLLM wants a call's arguments as text, whatever form they are kept in."""
+    calls = mappings(message.get("tool_calls"))
+    if all(isinstance(mapping(call.get("function")).get("arguments"), str) for call in calls):
+        return message
+    return {**message, "tool_calls": [{**call, "function": _textual(mapping(call.get("function")))} for call in calls]}
+
+
+def _textual(function: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = function.get("arguments")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False, default=str)
+    return {**function, "arguments": text}

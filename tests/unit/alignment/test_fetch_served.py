@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from warmgate.alignment.remote import wire_message
 from warmgate.alignment.served import Served, has_floats, served_message, served_tool
 
 
@@ -64,3 +65,12 @@ def test_fractions_are_found_wherever_they_are():
     """Drift would be called unknown."""
     assert has_floats([with_arguments('{"x": {"y": [1, 2.5]}}')])
     assert not has_floats([with_arguments('{"x": 2}'), {"role": "user", "content": "2.5"}])
+
+
+@pytest.mark.parametrize("arguments", ['{"x": 1.5}', {"x": 1.5}, None])
+def test_servers_are_sent_arguments_as_text(arguments):
+    """vLLM answers 400 to anything else, and every turn after a tool call would be JSON."""
+    sent = wire_message(with_arguments(arguments))
+    text = sent["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(text) == ({"x": 1.5} if arguments else {})
+    assert served_message(sent)["tool_calls"] == served_message(with_arguments(arguments))["tool_calls"]
