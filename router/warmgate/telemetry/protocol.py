@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from warmgate.decision import Decision
-from warmgate.engines.events import emit
-from warmgate.prefix.survival import Outcome
-from warmgate.prefix.usage import Reported
-from warmgate.workers.counts import Counted
+if TYPE_CHECKING:
+    from warmgate.decision import Decision
+    from warmgate.prefix.survival import Outcome
+    from warmgate.prefix.usage import Reported
+    from warmgate.workers.counts import Counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +307,8 @@ class Fan:
         self.faults += 1
         key = (type(listener).__name__, type(fault).__name__)
         if key not in self._told:
+            from warmgate.engines.events import emit
+
             self._told.add(key)
             emit(logging.WARNING, "telemetry.failed", listener=key[0], fault=key[1])
 

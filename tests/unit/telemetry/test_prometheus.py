@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,3 +173,15 @@ def test_the_view_of_top(monkeypatch: pytest.MonkeyPatch):
     was = top.Reading.of(Metrics(one.page().decode()))
     one.agent_call(call(cached=64, reusable=64, tokens=100))
     assert top.view(top.Reading.of(Metrics(one.page().decode())), was, "u", "gone\x1b[2J")
+
+
+def test_the_docs_list_every_series():
+    """A series nobody describes is one nobody reads right."""
+    text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    described = dict(re.findall(r"^\| `(warmgate_[a-z_]+)` \| \w+ \| ([a-z, ]*) \|", text, re.MULTILINE))
+    one = Prometheus()
+    made = {}
+    for family in one._registry.collect():
+        collector = one._registry._names_to_collectors[family.name]
+        made[family.name + ("_total" if family.type == "counter" else "")] = set(collector._labelnames)
+    assert {name: {label for label in labels.split(", ") if label} for name, labels in described.items()} == made
