@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import json as json_text
 import os
-import sys
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
 from warmgate.cli.app import say
-from warmgate.errors import InputError, OptionError
+from warmgate.errors import InputError, OptionError, Unreachable
 from warmgate.output import write_bytes
+from warmgate.reading import read_bytes
 
 if TYPE_CHECKING:
     from warmgate.engines import AskRequest, ChainResult
     from warmgate.engines._base import BaseEngine
+
+MAX_QUESTIONS_BYTES = 1 << 20
+"""Longest questions file. 64 questions of 26 options, each with 500 characters of description, are shorter."""
+
+MAX_TEXT_BYTES = 32 << 20
+"""Longest state, instructions or prompt: some ten million tokens."""
 
 ENGINES = ("systemone", "decisions", "prefix_read", "round_trip")
 DIALECTS = ("vllm", "vllm-0.33", "typesafe", "sglang", "llamacpp", "openai")
@@ -58,10 +64,11 @@ def command(worker: str, model: str | None, engines: tuple[str, ...], deadline_m
     from warmgate.engines._base import AskRequest
     from warmgate.questions import parse_questions
 
-    questions = parse_questions(_read(given["questions"], "questions"))
+    _one_stdin(given)
+    questions = parse_questions(read_bytes(given["questions"], MAX_QUESTIONS_BYTES, where=f"--questions {given['questions']}"))
     request = AskRequest(
         questions=questions,
-        state=_state(_read(given["state"], "state"), given["state_as"], given["state"]),
+        state=_state(given["state"], given["state_as"]),
         instructions=_text(given["instructions"], "instructions"),
         prompt=_prompt(given["prompt"]),
         model=model,
@@ -72,20 +79,30 @@ def command(worker: str, model: str | None, engines: tuple[str, ...], deadline_m
     )
     asked = [_engine(name, worker, given["dialect"], _api_key(given["api_key_env"])) for name in engines or ("systemone",)]
     _check_limits(asked, request)
-    result = asyncio.run(_ask(asked, request, deadline_ms / 1000))
+    result, tls = asyncio.run(_ask(asked, request, deadline_ms / 1000))
     write_bytes(json, decision_json(result))
     if result.unanswered:
-        mends = dict.fromkeys(step.mend for step in result.steps if step.mend)
-        say("; ".join([f"no answer to {', '.join(result.unanswered)}: {result.reason}", *mends]))
+        if tls:
+            why, mends = f"{asked[0].worker}: {tls[0]}", {tls[1]: None}
+        else:
+            why, mends = result.reason, dict.fromkeys(step.mend for step in result.steps if step.mend)
+        say("; ".join([f"no answer to {', '.join(result.unanswered)}: {why}", *mends]))
         return 3
     return 0
 
 
-async def _ask(engines: list[BaseEngine], request: AskRequest, seconds: float) -> ChainResult:
+async def _ask(engines: list[BaseEngine], request: AskRequest, seconds: float) -> tuple[ChainResult, tuple[str, str] | None]:
+    """What the engines say; and where they were hung up on, what to say if that is for want of TLS."""
     from warmgate.engines import Chain, Deadline
+    from warmgate.engines.faults import has_tls, speaks_tls
 
+    deadline = Deadline(seconds)
     async with Chain(engines) as chain:
-        return await chain.ask(request, deadline=Deadline(seconds))
+        result = await chain.ask(request, deadline=deadline)
+    hung_up = not result.answers and all(step.code == Unreachable.code for step in result.steps)
+    if hung_up and not deadline.passed and await speaks_tls(engines[0].worker, deadline):
+        return result, has_tls(engines[0].worker)
+    return result, None
 
 
 def _engine(name: str, worker: str, dialect: str | None, api_key: str | None) -> BaseEngine:
@@ -136,12 +153,11 @@ def _api_key(name: str | None) -> str | None:
     return key
 
 
-def _read(path: str, what: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except (OSError, ValueError) as fault:
-        reason = getattr(fault, "strerror", None) or str(fault)
-        raise InputError(f"cannot be read ({reason})", where=f"--{what} {path}") from None
+def _one_stdin(given: Mapping[str, Any]) -> None:
+    """Standard input can be read once."""
+    piped = [f"--{what}" for what in ("state", "questions", "instructions", "prompt") if given[what] == "-"]
+    if len(piped) > 1:
+        raise OptionError("only one can come on standard input", where=" and ".join(piped), mend="name a file for the others")
 
 
 def _decode(raw: bytes, where: str) -> str:
@@ -152,7 +168,10 @@ def _decode(raw: bytes, where: str) -> str:
 
 
 def _text(path: str | None, what: str) -> str | None:
-    return None if path is None else _decode(_read(path, what), f"--{what} {path}")
+    if path is None:
+        return None
+    where = f"--{what} {path}"
+    return _decode(read_bytes(path, MAX_TEXT_BYTES, where=where), where)
 
 
 def _prompt(path: str | None) -> Any:
@@ -162,17 +181,32 @@ def _prompt(path: str | None) -> Any:
     return None if text is None else AgentPrompt(text)
 
 
-def _state(raw: bytes, kind: str, path: str) -> Any:
+def _state(path: str, kind: str) -> Any:
     where = f"--state {path}"
-    text = _decode(raw, where)
+    text = _decode(read_bytes(path, MAX_TEXT_BYTES, where=where), where)
     if kind == "text" or (kind == "auto" and not text.lstrip().startswith(("{", "["))):
         return text
     try:
-        return json_text.loads(text, parse_constant=_no_number)
+        return _json(text)
     except (ValueError, RecursionError) as fault:
         if kind == "auto":
             return text
-        raise InputError(f"is not JSON ({fault})", where=where, mend="pass --state-as text") from None
+        why = "nested too deeply" if isinstance(fault, RecursionError) else str(fault)
+        raise InputError(f"is not JSON ({why})", where=where, mend="pass --state-as text") from None
+
+
+def _json(text: str) -> Any:
+    """JSON from which nothing is lost on the way: no NaN, no key twice."""
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, value in pairs:
+            if name in found:
+                raise ValueError(f"the key {name!r} stands twice in one object")
+            found[name] = value
+        return found
+
+    return json_text.loads(text, parse_constant=_no_number, object_pairs_hook=unique)
 
 
 def _no_number(name: str) -> NoReturn:
@@ -183,7 +217,7 @@ def _kwargs(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        value: object = json_text.loads(text)
+        value: object = _json(text)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):

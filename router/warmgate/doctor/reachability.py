@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import cast
 
 import httpx
 
 from warmgate.doctor.check import Check, failed, passed, warned
 from warmgate.doctor.visit import PATIENCE_S, Visit
 from warmgate.engines.deadline import Deadline
+from warmgate.engines.faults import causes, has_tls, speaks_tls, tls_fault
 from warmgate.engines.http import CONNECT_S
 from warmgate.errors import DeadlineExceeded, EngineError, MalformedAnswer, one_line
 
@@ -37,7 +35,7 @@ async def reachable(visit: Visit) -> Check:
         begun = time.monotonic()
         reply = await visit.get("/health")
     except EngineError as error:
-        seen, mend = _why(error, visit)
+        seen, mend = await _why(error, visit)
         return failed(NAME, seen, mend=mend, where=where)
     took = time.monotonic() - begun
     if 300 <= reply.status < 400:
@@ -47,21 +45,15 @@ async def reachable(visit: Visit) -> Check:
     return passed(NAME, f"answers in {took * 1000:.0f} ms" + (f" ({shown})" if shown else ""), where=visit.url)
 
 
-def _why(error: EngineError, visit: Visit) -> tuple[str, str]:
+async def _why(error: EngineError, visit: Visit) -> tuple[str, str]:
     """What stood in the way, and how to mend it."""
     place = f"{visit.host}:{visit.port}"
-    for cause in _causes(error):
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            reason = one_line(cause.verify_message or str(cause), 100)
-            return (
-                f"TLS: the certificate is not trusted ({reason})",
-                "name the CA's file in SSL_CERT_FILE, or use the name the certificate is for",
-            )
-        if isinstance(cause, ssl.SSLError):
-            return (
-                f"TLS: no handshake ({one_line(cause.reason or str(cause), 80)})",
-                "if the server has no TLS, write http:// instead of https://",
-            )
+    tls = tls_fault(error)
+    if tls is not None:
+        return tls
+    if not isinstance(error, DeadlineExceeded) and await speaks_tls(visit.url, visit.deadline):
+        return has_tls(visit.url)
+    for cause in causes(error):
         if isinstance(cause, ConnectionRefusedError):
             return f"connection refused: nothing listens on {place}", "start the server, or check the port"
         if isinstance(cause, httpx.ConnectTimeout):
@@ -72,12 +64,12 @@ def _why(error: EngineError, visit: Visit) -> tuple[str, str]:
         if isinstance(cause, httpx.RemoteProtocolError) and "disconnected" in str(cause):
             return (
                 "closed the connection without an HTTP reply: it crashed, or it speaks another protocol",
-                "check the port, and the server's log; https:// where the server has TLS",
+                "check the port, and the server's log",
             )
         if isinstance(cause, ConnectionResetError | BrokenPipeError):
             return (
                 "the connection was reset before a reply",
-                "check what listens there; a TLS server asked in plain text does this: try https://",
+                "check what listens there",
             )
     if isinstance(error, DeadlineExceeded):
         return (
@@ -85,21 +77,8 @@ def _why(error: EngineError, visit: Visit) -> tuple[str, str]:
             "the server hangs or still loads its model: see its log",
         )
     if isinstance(error, MalformedAnswer):
-        return f"what answers does not speak HTTP: {error.what}", "check the port; https:// where the server has TLS"
+        return f"what answers does not speak HTTP: {error.what}", "check the port"
     return error.what, error.mend or "check the address"
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and everything that led to it."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        if isinstance(error, BaseExceptionGroup):
-            group = cast("BaseExceptionGroup[BaseException]", error)
-            for inner in group.exceptions:
-                yield from _causes(inner)
-        error = error.__cause__ or error.__context__
 
 
 async def resolve(host: str, port: int, deadline: Deadline) -> tuple[str, ...]:

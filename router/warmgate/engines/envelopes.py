@@ -4,6 +4,9 @@ Envelopes met so far: ``{"error": {"message", "type", "param", "code"}}`` (OpenA
 ``{"error": "text"}`` (vLLM's 401, Ollama), ``{"detail": "text"}`` (FastAPI's router), ``{"detail": [{"loc", "msg"}]}`` (FastAPI's
 validation, TypeSafe), ``{"detail": {"error_type", "message"}}`` (TypeSafe), ``{"object": "error", "message", "type", "code"}``
 (SGLang) and ``{"success": false, "errors": [{"code", "message"}]}`` (Workers AI). Anything else is quoted as text.
+
+A web page is nobody's envelope: what answers is a proxy, or no decision server at all, and its 401, 404 or 501 means something else than
+a worker's would.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
+from warmgate.engines.faults import has_tls
 from warmgate.engines.retry import retry_after_s
 from warmgate.errors import (
     BadRequest,
@@ -24,6 +28,7 @@ from warmgate.errors import (
     ServerFault,
     Unauthorized,
     UnknownModel,
+    Unreachable,
     one_line,
 )
 
@@ -34,6 +39,11 @@ NOT_SUPPORTED_CAUSES = (
 """Likely causes of a 501, after vLLM 0.32's ``select_read_strategy`` and ``type_label_ids``; the reply itself names none."""
 
 Json = Mapping[str, Any]
+
+
+def is_page(body: bytes) -> bool:
+    """Whether a body is HTML or XML: no decision server speaks so."""
+    return body[:64].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
 
 
 def server_words(body: bytes) -> tuple[str | None, str]:
@@ -95,6 +105,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, *, where: str
     """
     words, kind = server_words(body)
     wait = retry_after_s(headers)
+    page = is_page(body)
 
     def error(cls: type[EngineError], what: str, mend: str | None = None, *, retryable: bool | None = None) -> EngineError:
         return cls(
@@ -108,6 +119,20 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, *, where: str
             retryable=retryable,
         )
 
+    if status == 400 and re.search(r"HTTPS (port|server)", words or ""):  # nginx, Go
+        what, mend = has_tls(where)
+        return error(Unreachable, f"400: {what}", mend, retryable=False)
+    if page and status == 413:
+        return error(
+            BadRequest,
+            "413: a proxy takes no body this long",
+            "raise its limit (nginx: client_max_body_size), or give the worker's own address",
+        )
+    if page and status in (401, 403, 407):
+        mend = "check the URL and the port, and whether a proxy in front wants a login of its own"
+        return error(Unauthorized, f"{status}: a web page, no decision server's answer", mend)
+    if (page and 400 <= status < 500 and status != 429) or (status == 501 and not _is_envelope(body)):
+        return error(RouteAbsent, f"{status}: what answers there is no decision server", "check the URL and the port")
     if status in (400, 413, 415, 422):
         if "model_not_found" in kind:
             return error(UnknownModel, "the server does not serve this model", "see its /v1/models")
@@ -127,5 +152,24 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, *, where: str
     if status in (429, 503, 529):
         return error(Overloaded, f"{status}: the server has no room now", "try later, or add workers")
     if 300 <= status < 400:
-        return error(ServerFault, f"{status}: redirects are not followed", "give the URL it redirects to")
+        return error(ServerFault, f"{status}: redirects are not followed", f"give the URL it redirects to{_target(headers)}")
     return error(ServerFault, f"{status}: the server failed", "see the server's log", retryable=status in (502, 504))
+
+
+def _is_envelope(body: bytes) -> bool:
+    """Whether an error is in vLLM's envelope, or SGLang's: a 501 of anything else says nothing about a model."""
+    try:
+        data = msgspec.json.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    if not isinstance(data, dict):
+        return False
+    fields = cast("Json", data)
+    inner = fields.get("error")
+    return (isinstance(inner, dict) and "message" in inner) or (fields.get("object") == "error" and "message" in fields)
+
+
+def _target(headers: Mapping[str, str]) -> str:
+    """Where a redirect leads, without its query, which may carry a login's state."""
+    target = one_line(headers.get("location", "").partition("?")[0], 120)
+    return f": {target}" if target else ""

@@ -25,11 +25,12 @@ import msgspec
 
 from warmgate import __version__
 from warmgate.engines.deadline import Deadline
-from warmgate.engines.envelopes import error_of
+from warmgate.engines.envelopes import error_of, is_page
+from warmgate.engines.faults import fault_of
 from warmgate.engines.lanes import Lanes
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.retry import RetryPolicy, retrying
-from warmgate.errors import EngineError, MalformedAnswer, OptionError, Unreachable, one_line
+from warmgate.errors import MalformedAnswer, OptionError, one_line
 from warmgate.secret import remember
 
 MAX_BODY = 4 << 20
@@ -166,7 +167,7 @@ class Http:
                     await response.stream.aclose()
                 return Reply(response.status_code, response.headers, body_read)
         except httpx.HTTPError as fault:
-            raise _fault(fault, self.worker, request_id) from fault
+            raise fault_of(fault, worker=self.worker, request_id=request_id) from fault
 
     def _url(self, path: str) -> httpx.URL:
         """Parsed once: a URL takes longer to parse than a reply."""
@@ -226,10 +227,13 @@ def decode(body: bytes, kind: type[Any], *, worker: str, request_id: str) -> Any
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        page = is_page(body)
         raise MalformedAnswer(
-            f"the reply is not an answer: {one_line(str(fault) or type(fault).__name__, 200)}",
+            "the reply is a web page: no decision server answers there"
+            if page
+            else f"the reply is not an answer: {one_line(str(fault) or type(fault).__name__, 200)}",
             where=worker,
-            mend="check that the worker's dialect is the one configured",
+            mend="check the URL and the port" if page else "check that the worker's dialect is the one configured",
             status=200,
             request_id=request_id,
         ) from None
@@ -238,17 +242,6 @@ def decode(body: bytes, kind: type[Any], *, worker: str, request_id: str) -> Any
 def too_long(worker: str, request_id: str, limit: int) -> MalformedAnswer:
     """The error for a body beyond the limit."""
     return MalformedAnswer(f"the reply is longer than {limit} bytes", where=worker, request_id=request_id)
-
-
-def _fault(fault: httpx.HTTPError, worker: str, request_id: str) -> EngineError:
-    """What httpx raises, as our error."""
-    words = one_line(str(fault), 160) or type(fault).__name__
-    broken = "disconnected" in words or "closed connection" in words  # no reply, or half of one
-    if isinstance(fault, httpx.TransportError) and (broken or not isinstance(fault, httpx.RemoteProtocolError)):
-        return Unreachable(f"no reply ({words})", where=worker, mend="check that the worker runs there", request_id=request_id)
-    return MalformedAnswer(
-        f"the reply is not HTTP ({words})", where=worker, mend="check the worker's URL: http or https?", request_id=request_id
-    )
 
 
 def default_tls(worker: str) -> ssl.SSLContext:

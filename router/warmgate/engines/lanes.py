@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable
 
 import httpx
 
+from warmgate.engines.handshake import handshake_closed
+
 KEEP_S = 60.0
 """Seconds an idle connection stays open."""
 
@@ -35,7 +37,12 @@ class Lanes(httpx.AsyncBaseTransport):
         await self._room.acquire()
         lane = self._free.pop() if self._free else self._lane()
         try:
-            response = await lane.handle_async_request(request)
+            if request.url.scheme == "https":
+                request.extensions = dict(request.extensions)  # may be shared between requests
+                async with handshake_closed(request.extensions):
+                    response = await lane.handle_async_request(request)
+            else:
+                response = await lane.handle_async_request(request)
         except BaseException:
             self._room.release()
             await lane.aclose()  # its connection is in an unknown state

@@ -16,10 +16,12 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI, OpenAIError
 from warmgate import __version__
 from warmgate.engines.deadline import Deadline
 from warmgate.engines.envelopes import error_of
+from warmgate.engines.faults import fault_of
+from warmgate.engines.handshake import handshake_closed
 from warmgate.engines.http import CONNECT_S, MAX_BODY, base_url, bearer, checked, default_tls, request_headers, too_long
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.retry import RetryPolicy, retrying
-from warmgate.errors import EngineError, MalformedAnswer, Unreachable, one_line
+from warmgate.errors import MalformedAnswer, one_line
 
 
 class Raw(Protocol):
@@ -43,7 +45,11 @@ class _Bounded(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if self._anonymous:  # the client insists on a key; without one, none is sent
             request.headers.pop("Authorization", None)
-        response = await self._inner.handle_async_request(request)
+        if request.url.scheme == "https":
+            async with handshake_closed(request.extensions):
+                response = await self._inner.handle_async_request(request)
+        else:
+            response = await self._inner.handle_async_request(request)
         request_id = request.headers.get("X-Request-Id", "")
         announced = response.headers.get("content-length", "")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -148,21 +154,13 @@ class OpenAIHttp:
                     reply.status_code, reply.headers, reply.content, where=self.worker, request_id=request_id, path=path
                 ) from None
             except APIConnectionError as fault:
-                raise self._fault(fault.__cause__ or fault, request_id) from fault
+                raise fault_of(fault.__cause__ or fault, worker=self.worker, request_id=request_id) from fault
             except OpenAIError as fault:
                 raise MalformedAnswer(one_line(str(fault), 160), where=self.worker, request_id=request_id) from fault
             except httpx2.HTTPError as fault:  # while the body is read
-                raise self._fault(fault, request_id) from fault
+                raise fault_of(fault, worker=self.worker, request_id=request_id) from fault
 
         return await retrying(once, deadline=deadline, policy=self.policy, worker=self.worker, request_id=request_id)
-
-    def _fault(self, fault: BaseException, request_id: str) -> EngineError:
-        """As :mod:`~warmgate.engines.http` tells them apart."""
-        words = one_line(str(fault), 160) or type(fault).__name__
-        broken = "disconnected" in words or "closed connection" in words
-        if broken or not isinstance(fault, httpx2.RemoteProtocolError):
-            return Unreachable(f"no reply ({words})", where=self.worker, mend="check that the worker runs there", request_id=request_id)
-        return MalformedAnswer(f"the reply is not HTTP ({words})", where=self.worker, mend="http or https?", request_id=request_id)
 
     async def aclose(self) -> None:
         """Close this loop's connections."""

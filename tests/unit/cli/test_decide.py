@@ -101,6 +101,8 @@ def test_the_api_key_comes_from_the_environment_by_name(
         ("3", "auto", "3"),
         ("3", "json", 3),
         ("", "auto", ""),
+        ('{"a": 1, "a": 2}', "auto", '{"a": 1, "a": 2}'),
+        ('{"a": NaN}', "auto", '{"a": NaN}'),
     ],
 )
 @respx.mock
@@ -150,6 +152,12 @@ def test_all_that_the_dialect_takes_is_passed_on(files: list[str], tmp_path: Pat
         (["--deadline-ms", "0"], "deadline-ms"),
         (["--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE is not set"),
         (["--chat-template-kwargs", "[1]"], "is not a JSON object"),
+        (["--chat-template-kwargs", '{"a": NaN}'], "is not a JSON object"),
+        (["--state", "-", "--questions", "-"], "only one can come on standard input"),
+        (["--state", "/dev/zero"], "longer than the 32 MiB"),
+        (["--instructions", "/dev/zero"], "longer than the 32 MiB"),
+        (["--prompt", "/dev/zero"], "longer than the 32 MiB"),
+        (["--questions", "/dev/zero"], "longer than the 1 MiB"),
         (["--request-id", "a b"], "request id"),
         (["--json", "/nonexistent/x"], "cannot be written"),
     ],
@@ -188,3 +196,24 @@ def test_the_state_may_come_on_standard_input(files: list[str], monkeypatch: pyt
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from a pipe")))
     assert run([*files, "--state", "-"]) == 0
     assert json.loads(route.calls.last.request.content)["state"] == "from a pipe"
+
+
+@pytest.mark.parametrize(("option", "limit"), [("--questions", "1 MiB"), ("--state", "32 MiB"), ("--instructions", "32 MiB")])
+def test_a_file_that_is_too_long_is_refused_by_its_size(
+    option: str, limit: str, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Reading and parsing a wrong file, a log or a model, could take minutes and all memory. The file here is sparse: nobody reads it."""
+    with (tmp_path / "big").open("wb") as big:
+        big.truncate(1 << 40)
+    assert run([*files, option, str(tmp_path / "big")]) == 2
+    err = capsys.readouterr().err
+    assert f"has 1048576 MiB, more than the {limit}" in err
+    assert err.count("\n") == 1
+
+
+@respx.mock
+def test_a_key_that_stands_twice_is_refused_where_json_is_asked_for(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The first of the two would be lost without a word."""
+    (tmp_path / "state.txt").write_text('{"a": 1, "a": 2}')
+    assert run([*files, "--state-as", "json"]) == 2
+    assert "'a' stands twice" in capsys.readouterr().err

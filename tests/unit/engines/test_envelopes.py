@@ -20,6 +20,7 @@ from warmgate.errors import (
     ServerFault,
     Unauthorized,
     UnknownModel,
+    Unreachable,
 )
 
 
@@ -89,6 +90,19 @@ def fault(status: int, body: object, headers: dict[str, str] | None = None, path
         (500, b"Internal Server Error", ServerFault, "Internal Server Error"),
         (500, b"", ServerFault, None),
         (302, b"", ServerFault, None),
+        # a web server, a login page, a proxy: the same statuses mean something else there
+        (501, b"<!DOCTYPE HTML><html><h1>Error response</h1><p>Message: Unsupported method ('POST').</p></html>", RouteAbsent, None),
+        (501, b"Not Implemented", RouteAbsent, "Not Implemented"),
+        (501, {"message": "Not Implemented"}, RouteAbsent, "Not Implemented"),
+        (501, {"error": "Not Implemented"}, RouteAbsent, "Not Implemented"),
+        (501, {"object": "error", "message": "no", "type": "NotImplemented", "code": 501}, NotSupported, "no"),
+        (404, b"<html>The model page you want is gone</html>", RouteAbsent, "The model page you want is gone"),
+        (405, b"<html><h1>405 Not Allowed</h1><hr>nginx</html>", RouteAbsent, None),
+        (403, b" <!doctype html><p>AirTunes", Unauthorized, None),
+        (400, b"<html>400 The plain HTTP request was sent to HTTPS port</html>", Unreachable, None),
+        (400, b"Client sent an HTTP request to an HTTPS server.\n", Unreachable, None),
+        (400, b"<html>400 Bad Request</html>", RouteAbsent, "400 Bad Request"),
+        (413, b"<html>413 Request Entity Too Large</html>", BadRequest, None),
         (418, {"unknown": ["shape"]}, ServerFault, None),
     ],
 )
@@ -119,6 +133,32 @@ def test_a_501_names_its_likely_causes():
     text = str(fault(501, {"error": {"message": "The model does not support the structured decision API"}}))
     for cause in ("read strategy", "--logprobs-mode", "one token", "prefix_read"):
         assert cause in text
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 409, 501])
+def test_what_is_no_decision_server_is_called_so(status: int):
+    """Advice about models and their read strategies would send the reader the wrong way: the port is another program's."""
+    error = fault(status, b"<html><h1>Error response</h1></html>")
+    assert error.what.startswith(f"{status}: what answers there is no decision server")
+    assert error.mend == "check the URL and the port"
+    assert not error.retryable
+
+
+def test_a_page_that_asks_for_a_login_is_not_blamed_on_the_api_key():
+    error = fault(401, b"<html>Sign in</html>")
+    assert "API key" not in str(error)
+    assert "login of its own" in str(error)
+
+
+def test_plain_http_to_a_tls_port_says_so():
+    error = fault(400, b"Client sent an HTTP request to an HTTPS server.\n")
+    assert (error.mend, error.retryable) == ("write https://w", False)
+    assert "the server has TLS there" in error.what
+
+
+def test_a_redirect_says_where_to_without_its_query():
+    error = fault(308, b"", {"location": "https://login.example/v1/systemone?state=secret"})
+    assert error.mend == "give the URL it redirects to: https://login.example/v1/systemone"
 
 
 def test_a_route_that_came_with_0_32_says_so():
