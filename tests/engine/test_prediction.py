@@ -18,6 +18,7 @@ import pytest
 
 from tests.engine.rig.home import engine_python
 from tests.engine.rig.server import VllmServer
+from tests.integration.events.staged import NAMED, Fleet, named
 from tests.integration.events.traffic import Pooled, Traffic, mixed, until
 from warmgate.prefix.events import sources_of
 from warmgate.prefix.hashes import BlockNames, Namespace
@@ -144,3 +145,33 @@ def test_prediction_with_eight_clients(vllm_server: Server):
         print(f"\n{tally.calls} calls, {tally.call_tokens:,} cached tokens, off by {off:,}")
         assert off <= 0.01 * tally.call_tokens
         assert traffic.trackers["events"].sums.calls.lost.get("eviction")
+
+
+ROUNDS = int(os.environ.get("WARMGATE_STAGED_ROUNDS", "3"))
+"""How often each loss is staged; the benchmark of issue 5 asks for 20."""
+
+
+@pytest.mark.engine_all
+def test_staged_losses_are_named(vllm_server: Server):
+    """Six losses and one session that loses nothing, on two workers: every name right, every time."""
+    options = {"kv_events": True, "num_gpu_blocks": 61, "max_model_len": 1800}
+    servers = [vllm_server(fresh=True, **options), vllm_server(fresh=True, **options)]
+
+    def worker(server: VllmServer) -> Pooled:
+        return Pooled(server.url, server.model, 32, 1800, server.kv_events_endpoint, server.kv_replay_endpoint)
+
+    def restart() -> Pooled:
+        servers[0].stop()
+        servers[0].start()
+        return worker(servers[0])
+
+    fleet = Fleet([worker(server) for server in servers], 60, restart)
+    try:
+        for what, name in NAMED.items():
+            rounds = 1 if what == "worker_restart" and ROUNDS < 20 else ROUNDS
+            told = [named(fleet.stage(what)) for _ in range(rounds)]
+            print(f"\n{what}: {told.count(name)} of {rounds}", end="")
+            assert told == [name] * rounds, what
+        assert "unknown" not in fleet.tracker.sums.calls.lost
+    finally:
+        fleet.close()

@@ -71,6 +71,7 @@ class Intake:
         names: How the worker is thought to name blocks; checked against the first block heard.
         rank: Data-parallel rank whose batches count; those of others are ``foreign``. ``None``: all.
         stored: Called with the names of blocks stored, for whoever remembers what was ever stored.
+        restarted: Called when another process sends than before.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Intake:
         names: BlockNames | None = None,
         rank: int | None = None,
         stored: Callable[[Sequence[int]], None] | None = None,
+        restarted: Callable[[], None] | None = None,
     ) -> None:
         self.index = index
         self.expected: int | None = None
@@ -97,6 +99,7 @@ class Intake:
         self._checked = names is None
         self._rank = rank
         self._stored = stored
+        self._restarted = restarted
         self._recent: OrderedDict[int, float] = OrderedDict()
         self._skipped_groups: set[int] = set()
         self._unfit: str | None = None
@@ -221,6 +224,8 @@ class Intake:
         self._recent.clear()
         self.expected, self.last_ts = None, None
         self.index.restarted(time.time())
+        if self._restarted is not None:
+            self._restarted()
         self._complete()
 
     def _cannot(self, why: str) -> None:
