@@ -112,6 +112,39 @@ def test_parents_in_a_circle_hide_no_call():
     assert len(read(READER, export(a, b, c)).calls) == 1
 
 
+@pytest.mark.parametrize("calls", ["b", "c", "abc", ""])
+def test_parents_in_a_circle_are_told(calls):
+    """A broken export would be read as if its agents and tools were known."""
+    counts = {"usageDetails": {"input": 5, "output": 1}, "input": "hi"}
+    ring = [observation(i, kind="GENERATION" if i in calls else "SPAN", parent=p, **counts) for i, p in ("ab", "bc", "ca")]
+    found = read(READER, export(observation("x", second=1, **counts), *ring))
+    if "c" in calls:  # the last of them closes the circle, and what it records stands all the same
+        assert found.skipped == 0
+        assert any("form a circle: 1 call (the first at 4)" in note for note in found.notes)
+    else:
+        assert found.said == ["trace:4: skipped, its parents form a circle"]
+    assert len(found.calls) == 1 + bool(calls)
+
+
+def test_a_span_inside_itself_is_told():
+    """A record that names itself as its parent would lose its call, or pass unseen."""
+    found = read(READER, export(observation("a", parent="a", usageDetails={"input": 5, "output": 1}, input="hi")))
+    assert len(found.calls) == 1
+    assert any("form a circle" in note for note in found.notes)
+
+
+def test_a_second_observation_with_the_same_id_is_skipped_and_told():
+    """A call that two pages of an export repeat would vanish without a word, and so would another call with a broken id."""
+    counts = {"usageDetails": {"input": 5, "output": 1}, "input": "hi"}
+    found = read(READER, export(observation("a", **counts), observation("b", **counts), observation("a", second=9, **counts)))
+    assert len(found.calls) == 2
+    assert found.said == ["trace:3: skipped, a second observation with the id a"]
+    lines = [observation("a", **counts), observation("b", **counts), observation("b", **counts)]
+    found = read(READER, lines, lines=True)
+    assert (len(found.calls), found.skipped) == (2, 1)
+    assert found.said == ["trace:3: skipped, a second observation with the id b"]
+
+
 def test_the_same_answer_recorded_side_by_side_counts_once():
     """Two instrumentations of one client would double every token."""
     output = {"id": "chatcmpl-1", "object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "yo"}}]}

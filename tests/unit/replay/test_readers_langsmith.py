@@ -48,6 +48,38 @@ def test_the_runs_own_session_id_is_its_project_and_no_session():
     assert read(READER, [{**run, "id": "a", "trace_id": "t1"}, {**run, "id": "b", "trace_id": "t2"}]).sessions == ["t1", "t2"]
 
 
+def run(ident, **more):
+    given = {"inputs": {"messages": [{"role": "user", "content": "hi"}]}, "outputs": {"usage": {"prompt_tokens": 5}}}
+    return {"run_type": "llm", "id": ident, "trace_id": "t", **given, **more}
+
+
+def test_a_second_run_with_the_same_id_is_skipped_and_told():
+    """Two pages of an export that overlap, or an id used twice, would be merged into one call without a word."""
+    found = read(READER, [run("a"), run("b"), run("a", outputs={"usage": {"prompt_tokens": 9}})], lines=True)
+    assert found.counts == [(5, None, None)] * 2
+    assert found.said == ["trace:3: skipped, a second run with the id a"]
+    found = read(READER, {"post": [run("a"), run("b"), run("b")], "patch": [{"id": "a", "outputs": {"usage": {"prompt_tokens": 7}}}]})
+    assert sorted(found.counts) == [(5, None, None), (7, None, None)]
+    assert found.said == ["trace:3: skipped, a second run with the id b"]
+
+
+def test_a_run_that_is_written_again_at_its_end_is_one_run():
+    """A log of starts and ends would lose every answer."""
+    found = read(READER, [run("a", outputs=None), run("a")], lines=True)
+    assert (found.counts, found.skipped) == ([(5, None, None)], 0)
+
+
+def test_parents_in_a_circle_are_told():
+    """A broken export would be read as if its agents and tools were known, or lose its calls."""
+    chains = [run("b", run_type="chain", parent_run_id="c"), run("c", run_type="chain", parent_run_id="a")]
+    found = read(READER, [run("a", parent_run_id="b"), *chains], lines=True)
+    assert len(found.calls) == 1
+    assert found.said == ["trace:3: skipped, its parents form a circle"]
+    found = read(READER, [*chains, run("a", parent_run_id="b")], lines=True)
+    assert len(found.calls) == 1
+    assert any("form a circle: 1 call (the first at 3)" in note for note in found.notes)
+
+
 def test_runs_without_a_model_call_are_refused_with_that_reason():
     """The user would not learn that child runs were left out of the export."""
     with pytest.raises(TraceError, match="1 LangSmith run, none of which is an LLM call"):

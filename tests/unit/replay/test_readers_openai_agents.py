@@ -68,3 +68,18 @@ def test_a_second_span_with_the_same_id_is_skipped_and_said():
     found = read(READER, twice)
     assert len(found.calls) == 3
     assert any("a second span" in said for said in found.said)
+
+
+def test_parents_in_a_circle_are_told():
+    """A broken export would be read as if its agents and tools were known, or lose its calls."""
+
+    def span(ident, parent, kind):
+        data = {"type": kind, "name": ident, "input": [{"role": "user", "content": "hi"}], "usage": {"input_tokens": 5}}
+        return {"object": "trace.span", "id": ident, "trace_id": "t", "parent_id": parent, "span_data": data}
+
+    found = read(READER, [span("a", "b", "generation"), span("b", "c", "agent"), span("c", "a", "agent")], lines=True)
+    assert len(found.calls) == 1
+    assert found.said == ["trace:3: skipped, its parents form a circle"]
+    found = read(READER, [span("a", "a", "generation")], lines=True)
+    assert len(found.calls) == 1
+    assert any("form a circle: 1 call (the first at 1)" in note for note in found.notes)

@@ -68,6 +68,16 @@ def test_growth_over_several_calls_is_nobodys():
     assert "several LLM calls" in found.said[0]
 
 
+def test_a_second_event_with_the_same_id_is_skipped_and_told():
+    """Pages of a log that overlap would put messages twice into every later prompt."""
+    once = events()
+    found = read(READER, [*once[:6], *once[3:]], lines=True)
+    assert found.counts == read(READER, once, lines=True).counts
+    assert [found.messages(i) for i in range(3)] == [read(READER, once, lines=True).messages(i) for i in range(3)]
+    assert found.skipped == 3
+    assert found.said[0] == f"trace:7: skipped, a second event with the id {once[3]['id']}"
+
+
 def test_a_log_without_any_call_is_refused_with_that_reason():
     """The user would see an empty report and not know why."""
     with pytest.raises(TraceError, match="without an LLM response"):

@@ -126,7 +126,12 @@ def test_parents_in_a_circle_end():
         {**one, "span_id": "b", "parent_id": "a"},
         {**one, "span_id": "c", "parent_id": "c"},
     ]
-    assert len(read(READER, spans, lines=True).calls) == 2
+    found = read(READER, spans, lines=True)
+    assert len(found.calls) == 2
+    assert any("form a circle: 2 calls (the first at 2)" in note for note in found.notes)
+    tool = {**one, "attributes": {**one["attributes"], "gen_ai.operation.name": "execute_tool"}}
+    found = read(READER, [*spans[:2], {**tool, "span_id": "d", "parent_id": "d"}], lines=True)
+    assert found.said == ["trace:3: skipped, its parents form a circle"]
 
 
 def test_a_client_and_an_engine_without_a_common_trace_are_one_call():

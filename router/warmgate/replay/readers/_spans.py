@@ -6,7 +6,7 @@ around the engine's own. The innermost is the call; the ones around it only lend
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ class Span:
         agent: Name of the agent that runs in it.
         system: The agent's system prompt, which its framework may leave out of the calls' own messages.
         sums: Its counts are sums over calls inside, whatever stands between.
+        line: Line (or element) of the file it came from, from 1.
     """
 
     ident: str
@@ -40,6 +41,7 @@ class Span:
     agent: str | None = None
     system: Any = None
     sums: bool = False
+    line: int | None = None
 
 
 @dataclass(slots=True)
@@ -63,9 +65,15 @@ class Found:
 
 @dataclass(slots=True)
 class Forest:
-    """Spans by id. Parents that would close a circle are dropped."""
+    """Spans by id.
+
+    Attributes:
+        spans: By id.
+        circles: Those whose parent would have closed a circle. They have none now.
+    """
 
     spans: dict[str, Span] = field(default_factory=dict[str, Span])
+    circles: list[Span] = field(default_factory=list[Span])
     _roots: dict[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
@@ -81,6 +89,7 @@ class Forest:
             child, parent = forest._root(span.ident), forest._root(span.parent)
             if child == parent:
                 span.parent = None
+                forest.circles.append(span)
             else:
                 forest._roots[child] = parent
         return forest
@@ -114,6 +123,7 @@ def settle(found: list[Found], forest: Forest, source: Source) -> Iterator[Call]
     inside = _inside(found, forest)
     inner = [f for f in found if f.span.ident not in inside and not f.span.sums and not f.broken]
     by_ident = {f.span.ident: f for f in found}
+    _tell_circles(forest, by_ident, source)
     for one in inner:
         for span in forest.above(one.span):
             if span.tool:
@@ -138,6 +148,17 @@ def settle(found: list[Found], forest: Forest, source: Source) -> Iterator[Call]
             source.skipped(one.call.line, "it records neither a prompt nor token counts")
             continue
         yield one.call
+
+
+def _tell_circles(forest: Forest, candidates: Container[str], source: Source) -> None:
+    """Say which records claim to be inside themselves. What a call records stands all the same, so it is not left out."""
+    kept = [span.line for span in forest.circles if span.ident in candidates]
+    for span in forest.circles:
+        if span.ident not in candidates:
+            source.skipped(span.line, "its parents form a circle")
+    if kept:
+        where = f" (the first at {kept[0]})" if kept[0] is not None else ""
+        source.notes.append(f"read as having no parent, since their parents form a circle: {many(len(kept), 'call')}{where}")
 
 
 def many(count: int, what: str) -> str:

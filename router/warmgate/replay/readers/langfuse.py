@@ -71,7 +71,8 @@ class LangfuseReader:
         partial = 0
         for one in observations:
             ident = key(one.body.get("id")) or f"#{one.line}"
-            if ident in ids:  # a trace's own list repeats the one beside it
+            if ident in ids:
+                source.skipped(one.line, f"a second observation with the id {ident[:64]}")
                 continue
             ids.add(ident)
             span = _span(ident, one)
@@ -169,6 +170,7 @@ def _span(ident: str, one: _Observation) -> Span:
         agent=agent,
         system=attributes.system(one.attributes),
         sums=kind in ("AGENT", "CHAIN") or does == "agent",
+        line=one.line,
     )
 
 

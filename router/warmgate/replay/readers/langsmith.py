@@ -54,7 +54,7 @@ class LangSmithReader:
         spans: list[Span] = []
         found: list[Found] = []
         for ident, run in runs.items():
-            span = _span(ident, run)
+            span = _span(ident, run, lines[ident])
             spans.append(span)
             if run.get("run_type") != "llm":
                 continue
@@ -88,12 +88,15 @@ def _merged(source: Source) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
     """All runs by id, and the line (or element) where each began."""
     runs: dict[str, dict[str, Any]] = {}
     lines: dict[str, int] = {}
+    whole: set[str] = set()  # ids that were posted, or written as whole runs that have ended
     several = isinstance(source.head.document, dict)
     count = 0
     for number, record in records(source):
         body = mapping(record)
-        listed = [*items(body.get("post")), *items(body.get("patch"))] if _is_payload(body) else items(body.get("runs"))
-        for entry in listed or [body]:
+        payload = _is_payload(body)
+        posts = items(body.get("post")) if payload else items(body.get("runs")) or [body]
+        patches = items(body.get("patch")) if payload else []
+        for place, entry in enumerate([*posts, *patches]):
             count += 1
             line = count if several else number
             run = mapping(entry)
@@ -101,6 +104,12 @@ def _merged(source: Source) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
             if ident is None or not (run.keys() & {"run_type", "dotted_order", "inputs", "outputs"}):
                 source.skipped(line, "it is no LangSmith run")
                 continue
+            if place < len(posts):
+                if ident in whole:
+                    source.skipped(line, f"a second run with the id {ident[:64]}")
+                    continue
+                if payload or run.get("end_time") is not None or run.get("outputs"):
+                    whole.add(ident)
             if ident in runs:
                 _complete(runs[ident], run)
             else:
@@ -137,11 +146,11 @@ def _parent(run: dict[str, Any]) -> str | None:
     return path[-2].partition("Z")[2] or None if len(path) > 1 else None
 
 
-def _span(ident: str, run: dict[str, Any]) -> Span:
+def _span(ident: str, run: dict[str, Any], line: int) -> Span:
     metadata = mapping(dig(run, "extra", "metadata"))
     kind = run.get("run_type")
     agent = subgraph(metadata.get("langgraph_checkpoint_ns")) if kind == "llm" else None
-    return Span(ident, _parent(run), tool=kind == "tool", agent=agent)
+    return Span(ident, _parent(run), tool=kind == "tool", agent=agent, line=line)
 
 
 def _session(ident: str, run: dict[str, Any]) -> str:

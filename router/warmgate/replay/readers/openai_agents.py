@@ -78,7 +78,7 @@ def _spans(source: Source) -> Iterator[Call]:
             else:
                 data = mapping(one["span_data"])
                 agent = text(data.get("name")) if data.get("type") == "agent" else None
-                spans.append(Span(ident, key(one.get("parent_id")), tool=data.get("type") == "function", agent=agent))
+                spans.append(Span(ident, key(one.get("parent_id")), tool=data.get("type") == "function", agent=agent, line=number))
                 bodies[ident] = number, one
     forest = Forest.of(spans)
     found = list(_calls(spans, bodies, groups, source))

@@ -57,11 +57,17 @@ class OpenHandsReader:
         log = _Log(source)
         page = mapping(source.head.document).get("items")
         total = 0
+        seen: set[str] = set()
         for number, record in enumerate(items(page), 1) if isinstance(page, list) else records(source):
             event = mapping(record)
             if not isinstance(event.get("kind"), str):
                 source.skipped(number, "it is no event")
                 continue
+            if (ident := text(event.get("id"))) is not None:
+                if ident in seen:
+                    source.skipped(number, f"a second event with the id {ident[:64]}")
+                    continue
+                seen.add(ident)
             try:
                 for call in log.take(number, event):
                     total += 1

@@ -232,7 +232,15 @@ def _value(value: Any, depth: int = 16) -> Any:
 def _node(one: _Span) -> Span:
     does = attributes.operation(one.attributes)
     agent = attributes.agent(one.attributes, one.name) if does == "agent" else None
-    return Span(one.ident, one.parent, tool=does == "tool", agent=agent, system=attributes.system(one.attributes), sums=does == "agent")
+    return Span(
+        one.ident,
+        one.parent,
+        tool=does == "tool",
+        agent=agent,
+        system=attributes.system(one.attributes),
+        sums=does == "agent",
+        line=one.line,
+    )
 
 
 def _is_call(one: _Span) -> bool:
