@@ -104,7 +104,7 @@ def _text(directory: Path) -> Lines:
 
     def whole() -> tuple[int, int]:
         tokens = ExactTokens(model, template)
-        tokens.piecewise = False
+        tokens.distrust()
         preparer = TextPreparer(template, tokens, 16)
         prepared = [preparer.prepare(c, c.prompt) for c in calls]
         return sum(p.tokens for p in prepared), sum(p.shared for p in prepared)

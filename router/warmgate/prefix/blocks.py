@@ -95,14 +95,15 @@ class TextTree:
                 return others[at][1]
         return -1
 
-    def match(self, namespace: str, data: bytes, ruler: Ruler, known: Nodes) -> tuple[Nodes, int]:
+    def match(self, namespace: str, data: bytes, ruler: Ruler, known: Nodes, skip: int = 0) -> tuple[Nodes, int]:
         """Longest prefix of ``data`` that any stored sequence of ``namespace`` begins with.
 
         Args:
             namespace: Model, LoRA and salt as one key.
-            data: The prompt's bytes.
+            data: The prompt's bytes, its first ``skip`` left out.
             ruler: Where blocks begin.
             known: Nodes of leading blocks already known to match (from the session's previous prompt); extended in place.
+            skip: Bytes that lie in ``known`` blocks and need not be handed in.
 
         Returns:
             Nodes of the full blocks that match, and the length of the match in bytes.
@@ -110,22 +111,25 @@ class TextTree:
         nodes = known
         node = nodes[-1] if nodes else self._root(namespace)
         size = len(data)
-        start = ruler.offset(len(nodes))
-        while (end := ruler.offset(len(nodes) + 1)) <= size:
+        start = ruler.offset(len(nodes)) - skip
+        while (end := ruler.offset(len(nodes) + 1) - skip) <= size:
             child = self._child(node, data[start:end])
             if child < 0:
                 break
             nodes.append(child)
             node, start = child, end
-        return nodes, start + self._partial(node, data[start : ruler.offset(len(nodes) + 1)], 4 if ruler.exact else 1)
+        return nodes, skip + start + self._partial(node, data[start:end], 4 if ruler.exact else 1)
 
-    def store(self, namespace: str, data: bytes, ruler: Ruler, known: Nodes) -> Nodes:
-        """Add a sequence; ``known`` are nodes of its leading blocks already in the tree. Extends it to all its full blocks."""
+    def store(self, namespace: str, data: bytes, ruler: Ruler, known: Nodes, skip: int = 0) -> Nodes:
+        """Add a sequence; ``known`` are nodes of its leading blocks already in the tree. Extends it to all its full blocks.
+
+        ``data`` and ``skip`` are as in :meth:`match`.
+        """
         nodes = known
         node = nodes[-1] if nodes else self._root(namespace)
         size = len(data)
-        start = ruler.offset(len(nodes))
-        while (end := ruler.offset(len(nodes) + 1)) <= size:
+        start = ruler.offset(len(nodes)) - skip
+        while (end := ruler.offset(len(nodes) + 1) - skip) <= size:
             label = data[start:end]
             child = self._child(node, label)
             if child < 0:

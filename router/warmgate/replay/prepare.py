@@ -13,14 +13,19 @@ from warmgate.alignment.template import ChatTemplate
 from warmgate.errors import OptionError, TemplateError
 from warmgate.prefix.blocks import HashTree, Nodes, Ruler, TextTree, common_prefix
 from warmgate.replay.divergence import Divergence, explain, same
+from warmgate.replay.figures import plural
+from warmgate.replay.readers._history import Grown
 from warmgate.replay.tokens import ExactTokens, ScaledBytes
-from warmgate.replay.trace import BlockPrompt, Call, TextPrompt
+from warmgate.replay.trace import BlockPrompt, Call, Message, TextPrompt
 
 GENERATION_TOKENS = 4
 """Tokens of the generation prompt where a trace has no text (Qwen-style templates: 3 to 7)."""
 
 HOT_BYTES = 48 << 20
-"""Prompt bytes of recent sessions kept for comparison. Older sessions are compared by their block chains alone."""
+"""Prompts of recent sessions kept for comparison. Older sessions are compared by their block chains alone."""
+
+MESSAGE_BYTES = 400
+"""Memory of a short message as an object, beside its text."""
 
 
 @dataclass(slots=True)
@@ -56,15 +61,42 @@ class Prepared:
 
 @dataclass(slots=True)
 class _Session:
-    """What is remembered of a session's previous prompt. ``data`` and ``prompt`` go when memory is short."""
+    """What is remembered of a session's previous prompt. ``held`` and ``prompt`` go when memory is short."""
 
     namespace: str
     tokens: int
     nodes: Nodes
-    data: bytes | None = None
-    open_data: bytes | None = None  # without the generation prompt
+    held: _Held | None = None
     prompt: TextPrompt | None = None
     hashes: Sequence[int] | None = None
+
+
+@dataclass(slots=True)
+class _Held:
+    """A sequence of bytes in two parts, so that the long first one grows in place from prompt to prompt.
+
+    Attributes:
+        open: The prompt without its generation prompt.
+        rest: What follows: the generation prompt, or with it the answer.
+    """
+
+    open: bytearray
+    rest: bytes
+
+    def __len__(self) -> int:
+        return len(self.open) + len(self.rest)
+
+    def since(self, start: int) -> bytes:
+        """The bytes from ``start`` on."""
+        size = len(self.open)
+        return bytes(self.open[start:]) + self.rest if start < size else self.rest[start - size :]
+
+    def common(self, other: _Held) -> int:
+        """Length of the common prefix with ``other``."""
+        size = common_prefix(self.open, other.open)
+        if size < min(len(self.open), len(other.open)):
+            return size
+        return size + common_prefix(self.since(size), other.since(size))
 
 
 @dataclass(slots=True)
@@ -112,7 +144,8 @@ class HashPreparer:
         nodes = self.tree.store(namespace, hashes, nodes)
         full = nodes[: prompt.tokens // own]
         grouped = full if group == 1 else full[group - 1 :: group]
-        prepared = Prepared(call, namespace, prompt.tokens, grouped, grouped, prompt.tokens, shared)
+        # some token is always computed; a record of a prompt without any is taken for the shortest there is
+        prepared = Prepared(call, namespace, max(prompt.tokens, 1), grouped, grouped, prompt.tokens, shared)
         if before is not None and before.hashes is not None:
             # a partial last block has no name of its own, or one that always changes: whole blocks alone can be compared
             reach = min(before.tokens, prompt.tokens) // own * own
@@ -138,13 +171,13 @@ class TextPreparer:
         self.block_size = block_size
         self.tree = TextTree()
         self.ruler: Ruler = tokens.ruler(block_size)
-        self.unanswered = 0
-        """Answers that the template renders otherwise than as a continuation; they are left out of what was stored."""
         self._template = template
         self._tokens = tokens
         self._sessions: dict[str, _Session] = {}
         self._hot: OrderedDict[str, int] = OrderedDict()
         self._hot_bytes = 0
+        self._unanswered = 0
+        self._unprinted = 0
         self._generation = template.generation_prompt
         self._generation_data = tokens.encode(self._generation, whole=False) if self._generation else b""
 
@@ -152,66 +185,98 @@ class TextPreparer:
         """Render, tokenise and number one prompt.
 
         Raises:
-            TemplateError: The chat template refuses the conversation.
+            TemplateError: The chat template refuses the conversation, or prints nothing of it.
         """
         namespace = f"{call.model}\n{call.namespace}"
         before = self._sessions.get(call.session)
-        data, open_data = self._encode(prompt, before)
+        news = self._news(prompt, before)
+        if news is not None and before is not None and before.held is not None:
+            added = self._tokens.encode(self._render(news, ()), whole=False)
+            front = len(before.held.open)
+            held = _Held(before.held.open, self._generation_data)
+            common = front + common_prefix(before.held.rest, added + held.rest)
+            held.open += added  # the earlier prompt's bytes go on in this one; nothing reads them as the earlier prompt again
+        else:
+            held = self._encode(prompt)
+            common = self._common(before, namespace, held)
         ruler = self.ruler
+        if ruler.exact:
+            common &= ~3
         known: Nodes = array("q")
-        common = 0
-        if before is not None:
-            common = common_prefix(before.data, data) if before.data is not None else self._walked(before, namespace, data)
-            if ruler.exact:
-                common &= ~3
-            if before.namespace == namespace:
-                known = before.nodes[: ruler.full_blocks(common)]
-        nodes, shared = self.tree.match(namespace, data, ruler, known)
-        nodes = self.tree.store(namespace, data, ruler, nodes)
-        tokens = ruler.tokens(len(data))
-        prepared = Prepared(call, namespace, tokens, nodes, nodes, tokens, ruler.tokens(shared), ruler.tokens(len(data) - len(open_data)))
-        answered = self._answered(call, prompt, data, open_data)
+        if before is not None and before.namespace == namespace:
+            known = before.nodes[: ruler.full_blocks(common)]
+        skip = ruler.offset(len(known))
+        data = held.since(skip)
+        nodes, shared = self.tree.match(namespace, data, ruler, known, skip)
+        nodes = self.tree.store(namespace, data, ruler, nodes, skip)
+        size, generation = len(held), len(held.rest)
+        tokens = ruler.tokens(size)
+        # text too short for a token on average is one all the same: engines compute at least that
+        prepared = Prepared(call, namespace, max(tokens, 1), nodes, nodes, tokens, ruler.tokens(shared), ruler.tokens(generation))
+        answered = self._answered(call, prompt, held)
         if answered is not None:
-            prepared.stored = self.tree.store(namespace, answered, ruler, nodes[:])
-            prepared.stored_tokens = ruler.tokens(len(answered))
+            held.rest = answered
+            skip = ruler.offset(len(nodes))
+            prepared.stored = self.tree.store(namespace, held.since(skip), ruler, nodes[:], skip)
+            prepared.stored_tokens = ruler.tokens(len(held))
         if before is not None:
             # a session goes on while the new prompt holds all of the old one; the generation prompt may be rendered anew
             reach = min(before.tokens - prepared.generation_tokens, tokens)
             _outside(prepared, before.namespace, reach, ruler.tokens(common))
             if ruler.tokens(common) < reach:
                 prepared.divergence = explain(before.prompt, prompt, ruler.tokens(common), self._render)
-        session = _Session(namespace, tokens, prepared.stored, answered or data, open_data, prompt)
-        self._sessions[call.session] = session
-        self._keep_hot(call.session, len(data) + len(open_data) + len(answered or b""))
+        self._sessions[call.session] = _Session(namespace, tokens, prepared.stored, held, prompt)
+        self._keep_hot(call.session, len(held) + MESSAGE_BYTES * len(prompt.messages))
+        if self._template.appendable and any(map(_thinks, prompt.messages if news is None else news)):
+            self._unprinted += 1
         return prepared
 
-    def _encode(self, prompt: TextPrompt, before: _Session | None) -> tuple[bytes, bytes]:
-        """The prompt's bytes with and without its generation prompt."""
-        grown = self._template.appendable and self._tokens.piecewise and self._grown(prompt, before)
-        if grown and before is not None and before.open_data is not None and before.prompt is not None:
-            news = prompt.messages[len(before.prompt.messages) :]
-            open_data = before.open_data + self._tokens.encode(self._render(news, ()), whole=False)
-            return open_data + self._generation_data, open_data
-        text = self._render(prompt.messages, prompt.tools, prompt.template_kwargs, generation=True)
-        data = self._tokens.encode(text)
-        if self._template.appendable and self._tokens.piecewise:
-            return data, data[: len(data) - len(self._generation_data)]
-        bare = self._render(prompt.messages, prompt.tools, prompt.template_kwargs)
-        open_data = self._tokens.encode(bare)
-        return data, open_data if data.startswith(open_data) else data
+    def notes(self) -> list[str]:
+        """What the figures leave out, for people."""
+        notes: list[str] = []
+        if self._unanswered:
+            notes.append(f"{plural(self._unanswered, 'answer')} not continuing the prompt in this chat template: counted as not stored")
+        if self._unprinted:
+            notes.append(
+                "reasoning_content is not printed by the default ChatML template, as by most templates once a turn is over; "
+                "--chat-template with the model's own counts what it prints"
+            )
+        return notes
 
-    @staticmethod
-    def _grown(prompt: TextPrompt, before: _Session | None) -> bool:
-        if before is None or before.prompt is None or before.open_data is None:
-            return False
-        old = before.prompt
-        size = len(old.messages)
-        if size == 0 or size > len(prompt.messages):
-            return False
-        if prompt.tools is not old.tools and not same(list(prompt.tools), list(old.tools)):
-            return False
-        now, then = prompt.messages[:size], old.messages
-        return all(map(operator.is_, now, then)) or all(map(same, now, then))
+    def _encode(self, prompt: TextPrompt) -> _Held:
+        """The prompt's bytes."""
+        text = self._render(prompt.messages, prompt.tools, prompt.template_kwargs, generation=True)
+        if not text:
+            raise TemplateError("the chat template prints nothing of this conversation")
+        data = self._tokens.encode(text)
+        if self._template.appendable and self._tokens.seamless:
+            size = len(data) - len(self._generation_data)
+        else:
+            bare = self._tokens.encode(self._render(prompt.messages, prompt.tools, prompt.template_kwargs))
+            size = len(bare) if data.startswith(bare) else len(data)
+        return _Held(bytearray(data[:size]), data[size:])
+
+    def _news(self, prompt: TextPrompt, before: _Session | None) -> Sequence[Message] | None:
+        """The messages after those of the session's previous prompt, where its bytes can be gone on with; ``None`` where not."""
+        if not (self._template.appendable and self._tokens.seamless) or before is None or before.prompt is None:
+            return None
+        then, now = before.prompt.messages, prompt.messages
+        if not 0 < len(then) <= len(now):
+            return None
+        if prompt.tools is not before.prompt.tools and not same(list(prompt.tools), list(before.prompt.tools)):
+            return None
+        if not (isinstance(now, Grown) and now.extends(then)) and not all(map(operator.is_, then, now)) and not all(map(same, then, now)):
+            return None
+        return now[len(then) :]
+
+    def _common(self, before: _Session | None, namespace: str, held: _Held) -> int:
+        """Bytes in common with the session's previous prompt; exact to a block where only its chain is still known."""
+        if before is None:
+            return 0
+        if before.held is not None:
+            return before.held.common(held)
+        nodes, _ = self.tree.match(namespace, held.since(0), self.ruler, array("q"))
+        return self.ruler.offset(common_prefix(nodes, before.nodes))
 
     def _render(
         self,
@@ -223,38 +288,35 @@ class TextPreparer:
     ) -> str:
         return self._template.render(messages, tools, add_generation_prompt=generation, **(kwargs or {}))
 
-    def _answered(self, call: Call, prompt: TextPrompt, data: bytes, open_data: bytes) -> bytes | None:
-        """The sequence the engine holds after the answer: up to the last generated token but its end-of-turn mark.
+    def _answered(self, call: Call, prompt: TextPrompt, held: _Held) -> bytes | None:
+        """What follows the open prompt in the engine after the answer: up to the last generated token but its end-of-turn mark.
 
         That mark is sampled last and its keys are never computed (``vllm/v1/core/sched``: cached are computed tokens only).
         """
         if call.response is None:
             return None
+        rest: bytes | None = None
         try:
-            if self._template.appendable and self._tokens.piecewise:
+            if self._template.appendable and self._tokens.seamless:
                 text = self._render([call.response], ())
-                full = open_data + self._tokens.encode(text[: text.rfind("<|im_end|>")], whole=False)
+                rest = self._tokens.encode(text[: text.rfind("<|im_end|>")], whole=False)
             else:
                 text = self._render([*prompt.messages, call.response], prompt.tools, prompt.template_kwargs)
                 full = self._tokens.encode(_without_end(text, self._end_mark()), whole=False)
+                size = len(held.open)
+                rest = full[size:] if common_prefix(held.open, full) == size else None
         except TemplateError:
-            self.unanswered += 1
+            pass
+        if rest is None or not rest.startswith(held.rest):
+            self._unanswered += 1
             return None
-        if not full.startswith(data):
-            self.unanswered += 1
-            return None
-        return full
+        return rest
 
     def _end_mark(self) -> str:
         """What the template prints after an assistant's text."""
         probe: list[dict[str, Any]] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "@answer@"}]
         text = self._render(probe, ())
         return text[text.rfind("@answer@") + len("@answer@") :] if "@answer@" in text else ""
-
-    def _walked(self, before: _Session, namespace: str, data: bytes) -> int:
-        """Bytes in common with a prompt of which only the block chain is still held; exact to a block."""
-        nodes, _ = self.tree.match(namespace, data, self.ruler, array("q"))
-        return self.ruler.offset(common_prefix(nodes, before.nodes))
 
     def _keep_hot(self, session: str, size: int) -> None:
         self._hot_bytes += size - self._hot.pop(session, 0)
@@ -263,7 +325,11 @@ class TextPreparer:
             old, freed = self._hot.popitem(last=False)
             self._hot_bytes -= freed
             cold = self._sessions[old]
-            cold.data = cold.open_data = cold.prompt = None
+            cold.held = cold.prompt = None
+
+
+def _thinks(message: Message) -> bool:
+    return bool(message.get("reasoning_content") or message.get("reasoning"))
 
 
 def _without_end(text: str, mark: str) -> str:

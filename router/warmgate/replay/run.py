@@ -11,6 +11,7 @@ from warmgate.alignment.template import ChatTemplate
 from warmgate.errors import OptionError, TemplateError, TraceError
 from warmgate.foreign import items, mapping
 from warmgate.prefix.ledger import Entry, Ledger
+from warmgate.replay.agreement import Agreement
 from warmgate.replay.figures import plain, plural
 from warmgate.replay.prepare import HashPreparer, Prepared, TextPreparer
 from warmgate.replay.readers._base import Source
@@ -173,6 +174,7 @@ class _Trace:
         self._without_prompt = 0
         self._cut = 0
         self._impossible = 0
+        self._agreement = Agreement()
         self._recorded_questions = 0
 
     def run(self, say: Callable[[str], None]) -> None:
@@ -317,16 +319,18 @@ class _Trace:
                 entry.survived, entry.cause = outcome.survived, outcome.cause
         size = self.block_size or BLOCK_SIZE
         if entry.prompt_tokens is None:
-            entry.prompt_tokens = prepared.tokens
+            entry.prompt_tokens = max(prepared.tokens, entry.reported_cached or 0)
             entry.prompt_basis = "measured" if isinstance(call.prompt, BlockPrompt) else "predicted"
         entry.shared = prepared.shared
-        entry.reusable = min(prepared.shared, prepared.tokens - 1) // size * size if prepared.tokens else 0
+        entry.reusable = min(prepared.shared, prepared.tokens - 1) // size * size
+        entry.divergence, entry.namespace_change = prepared.diverged_tokens, prepared.namespace_tokens
+        if self.exact is not None and isinstance(call.prompt, TextPrompt) and (call.usage.prompt_tokens or entry.reported_cached):
+            self._agreement.settle(entry, prepared.tokens, entry.prompt_tokens, size)
         if entry.reusable > (most := max(entry.prompt_tokens - 1, 0) // size * size):
             # the provider counts fewer tokens than the text carries here: no more of them can have been reusable
             self._cut += 1
             entry.shared = entry.reusable = most
             entry.survived = None if entry.survived is None else min(entry.survived, most)
-        entry.divergence, entry.namespace_change = prepared.diverged_tokens, prepared.namespace_tokens
 
     def _recorded_worker(self, prepared: Prepared, name: str, entry: Entry) -> None:
         """Where the trace names its workers, a loss is a change of worker if this one never held the blocks that are missing."""
@@ -372,10 +376,10 @@ class _Trace:
             )
         elif self.tokenizer == "none":
             self.notes.append("no tokenizer and no usable counts: 4 bytes of text are taken for a token; --tokenizer makes it exact")
-        if self._text is not None and self._text.unanswered:
-            self.notes.append(
-                f"{plural(self._text.unanswered, 'answer')} not continuing the prompt in this chat template: counted as not stored"
-            )
+        if self._text is not None:
+            self.notes += self._text.notes()
+        if (doubt := self._agreement.note()) is not None:
+            self.notes.append(doubt)
         if self._impossible:
             self.notes.append(
                 f"{plural(self._impossible, 'call')} with more prompt tokens reported than the text has bytes: either the count is broken "

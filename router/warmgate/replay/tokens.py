@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from array import array
+from base64 import b64decode
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warmgate.alignment.template import CHATML_MARKERS, ChatTemplate
 from warmgate.errors import TokenizerError
 from warmgate.prefix.blocks import Ruler
+from warmgate.replay.cuts import Cuts
+from warmgate.replay.panics import contained
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -27,16 +30,19 @@ BYTES_PER_TOKEN = 4.0
 
 
 class ExactTokens:
-    """Token ids of a ``tokenizer.json``, each message tokenised once.
+    """Token ids of a ``tokenizer.json``, each message tokenised once where that provably gives the ids of the whole.
 
-    Added tokens (control markup) always split text before a tokenizer looks at it (``AddedVocabulary`` of ``tokenizers``), so text is
-    cut there and each piece is tokenised and remembered on its own. The first prompts are also tokenised whole; should a tokenizer
-    behave otherwise, every prompt is tokenised whole from then on.
+    Text is cut at control markup and each piece is tokenised and remembered on its own (:mod:`warmgate.replay.cuts` says where that is
+    safe). As a second guard the first prompts are also tokenised whole; should a tokenizer behave otherwise than its file lets expect,
+    every prompt is tokenised whole from then on.
 
     Args:
         path: The ``tokenizer.json``.
         template: The chat template in use. The default one's markers are added to a tokenizer that lacks them, since an
             engine with that template has them as single tokens.
+
+    Attributes:
+        seamless: Whether the default template's turns can be tokenised apart and put together.
 
     Raises:
         TokenizerError: The file is no tokenizer.
@@ -53,11 +59,13 @@ class ExactTokens:
             missing = [m for m in CHATML_MARKERS if self._tokenizer.token_to_id(m) is None]
             added: list[str | AddedToken] = [AddedToken(m, special=True, normalized=False) for m in missing]
             self._tokenizer.add_special_tokens(added)  # pyright: ignore[reportUnknownMemberType] -- its stub says list, of nothing
-        self._split = _splitter(self._tokenizer)
+        cuts = Cuts(self._tokenizer)
+        self._split = cuts.pattern()
         self._checks = 3
         self._cache: OrderedDict[str, bytes] = OrderedDict()
         self._cached = 0
-        self.piecewise = self._split is not None
+        start, end = CHATML_MARKERS
+        self.seamless = cuts.between(f"{end}\n", start)
 
     def ruler(self, block_size: int) -> Ruler:
         """Blocks of ``block_size`` ids, 4 bytes each."""
@@ -70,19 +78,26 @@ class ExactTokens:
             text: Rendered prompt text, or a part of it that begins and ends at control markup.
             whole: Whether this is a whole prompt, which the self-check may compare.
         """
-        if not self.piecewise or self._split is None:
+        return _one_line(lambda: self._encode(text, whole), self._where)
+
+    def encode_whole(self, text: str) -> bytes:
+        """Ids of ``text`` tokenised in one go: the slow truth that :meth:`encode` equals."""
+        return _one_line(lambda: self._ids(text), self._where)
+
+    def _encode(self, text: str, whole: bool) -> bytes:
+        if self._split is None:
             return self._ids(text)
         data = b"".join(self._pieces(self._split.split(text)))
         if whole and self._checks:
             self._checks -= 1
             if (truth := self._ids(text)) != data:
-                self.piecewise = False
+                self.distrust()
                 return truth
         return data
 
-    def encode_whole(self, text: str) -> bytes:
-        """Ids of ``text`` tokenised in one go: the slow truth that :meth:`encode` equals."""
-        return self._ids(text)
+    def distrust(self) -> None:
+        """Tokenise every prompt whole from now on."""
+        self._split, self.seamless = None, False
 
     def _pieces(self, pieces: Iterable[str]) -> Iterable[bytes]:
         cache = self._cache
@@ -102,10 +117,7 @@ class ExactTokens:
             text.encode()
         except UnicodeEncodeError:  # lone surrogates of a broken trace: engines see the replacement character
             text = text.encode("utf-8", "replace").decode()
-        try:
-            ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-        except Exception as fault:
-            raise TokenizerError(f"cannot tokenise the trace's text: {fault}", where=self._where) from fault
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return array("I", ids).tobytes()
 
 
@@ -116,7 +128,7 @@ class ScaledBytes:
         tokens_per_byte: From the trace's own reported counts, or ``None`` for the rule of thumb.
     """
 
-    piecewise = True
+    seamless = True
 
     def __init__(self, tokens_per_byte: float | None) -> None:
         self.kind = "none" if tokens_per_byte is None else "scaled"
@@ -148,10 +160,11 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             raise TokenizerError("too large for a tokenizer.json", where=str(file))
     except OSError as fault:
         raise TokenizerError(f"cannot be read ({fault})", where=str(path)) from fault
+    _refuse_vast_tables(file)
     from tokenizers import Tokenizer
 
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer = contained(lambda: Tokenizer.from_file(str(file)))
     except Exception as fault:
         raise TokenizerError(
             f"not a tokenizer.json ({fault})", where=str(file), mend="take the file of that name from the model's folder"
@@ -161,15 +174,32 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     return tokenizer
 
 
-def _splitter(tokenizer: Tokenizer) -> re.Pattern[str] | None:
-    """A pattern that cuts text where the tokenizer always cuts it; ``None`` if nothing is safe."""
-    marks: list[str] = []
-    for token in tokenizer.get_added_tokens_decoder().values():
-        if token.lstrip or token.rstrip or token.single_word or token.normalized:
-            continue  # these take neighbouring text or match on changed text
-        if token.content:
-            marks.append(token.content)
-    if not marks:
-        return None
-    marks.sort(key=len, reverse=True)
-    return re.compile("(" + "|".join(re.escape(m) for m in marks) + ")")
+def _one_line(work: Callable[[], bytes], where: str) -> bytes:
+    """Tokenise, and turn whatever the library makes of a broken tokenizer into one line.
+
+    Raises:
+        TokenizerError: The library refused the text, or panicked on it.
+    """
+    try:
+        return contained(work)
+    except Exception as fault:
+        raise TokenizerError(f"cannot tokenise the trace's text: {fault}", where=where, mend="is the tokenizer.json whole?") from fault
+
+
+def _refuse_vast_tables(file: Path) -> None:
+    """A broken table of normalised characters names its own size, and the library takes that much memory before it looks.
+
+    Raises:
+        TokenizerError: Such a table says that it is larger than it is.
+    """
+    try:
+        text = file.read_bytes()
+    except OSError as fault:
+        raise TokenizerError(f"cannot be read ({fault})", where=str(file)) from fault
+    for match in re.finditer(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"', text):
+        try:
+            table = b64decode(match[1])
+        except ValueError:
+            table = b""
+        if len(table) < 4 or int.from_bytes(table[:4], "little") > len(table) - 4:
+            raise TokenizerError("not a tokenizer.json (its precompiled_charsmap is broken)", where=str(file))

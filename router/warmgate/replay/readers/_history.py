@@ -36,10 +36,18 @@ class Grown(Sequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
-            return [self._messages[i] for i in range(*index.indices(self._size))]
+            start, stop, step = index.indices(self._size)
+            return self._messages[start:stop] if step == 1 else [self._messages[i] for i in range(start, stop, step)]
         if not -self._size <= index < self._size:
             raise IndexError(index)
         return self._messages[index + self._size if index < 0 else index]
+
+    def extends(self, earlier: Sequence[Message]) -> bool:
+        """Whether this is a later prompt of the same conversation, told without looking at its messages."""
+        return isinstance(earlier, Grown) and self._goes_on(earlier._messages, earlier._size)  # noqa: SLF001 -- of its own class
+
+    def _goes_on(self, messages: list[Message], size: int) -> bool:
+        return messages is self._messages and size <= self._size
 
     def __repr__(self) -> str:
         return f"Grown({list(self)!r})"
