@@ -115,6 +115,7 @@ async def test_kill_one_of_two_mid_run_and_bring_it_back(two_workers):
         lost_before_streaming: list[str] = []
         cut_while_streaming = 0
         draw = random.Random(3)
+        a_third_is_done = asyncio.Event()
 
         async def agent(name, turns):
             nonlocal cut_while_streaming
@@ -134,9 +135,11 @@ async def test_kill_one_of_two_mid_run_and_bring_it_back(two_workers):
                     else:
                         lost_before_streaming.append(f"{name} {turn} {fault!r} {fault.__cause__!r}")
                 where[name].append(await pool.base_url(name))
+                if sum(map(len, where.values())) == 4 * len(names):
+                    a_third_is_done.set()
 
         async def killer():
-            await asyncio.sleep(0.5)
+            await a_third_is_done.wait()
             one.kill()
 
         await asyncio.gather(killer(), *(agent(name, 12) for name in names))
