@@ -31,6 +31,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from warmgate.errors import OptionError, one_line
+from warmgate.reading import read_bytes
 
 MAX_SCRIPT_BYTES = 16 << 20
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -105,7 +106,8 @@ class Script(_Part):
         """A script from a file's path, a mapping, a script, or nothing.
 
         Raises:
-            OptionError: It cannot be read or holds something else.
+            InputError: It cannot be read, or is too long for a script.
+            OptionError: It holds something else.
         """
         if source is None:
             return cls()
@@ -113,16 +115,13 @@ class Script(_Part):
             return source
         if isinstance(source, Mapping):
             return cls._checked(source, "the script")
-        path = Path(source)
+        path = str(source)
+        raw = read_bytes(path, MAX_SCRIPT_BYTES, where=path)
         try:
-            if path.stat().st_size > MAX_SCRIPT_BYTES:
-                raise OptionError("too large for a script", where=str(path))
-            value = json.loads(path.read_bytes())
-        except OSError as fault:
-            raise OptionError(f"cannot be read ({fault.strerror or fault})", where=str(path)) from fault
+            value = json.loads(raw)
         except (ValueError, RecursionError) as fault:
-            raise OptionError(f"not valid JSON ({fault})", where=str(path)) from fault
-        return cls._checked(value, str(path))
+            raise OptionError(f"not valid JSON ({fault})", where=path) from fault
+        return cls._checked(value, path)
 
     @classmethod
     def _checked(cls, value: Any, where: str) -> Script:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.standin.asking import Asker, noul
-from warmgate.errors import OptionError
+from warmgate.errors import InputError, OptionError
 from warmgate.standin.answers import Answers, offered_labels
 from warmgate.standin.script import Script
 
@@ -93,7 +93,7 @@ def test_a_file_that_is_no_script(tmp_path, content: bytes):
     path.write_bytes(content)
     with pytest.raises(OptionError, match=r"script\.json"):
         Script.of(path)
-    with pytest.raises(OptionError, match="absent"):
+    with pytest.raises(InputError, match="absent"):
         Script.of(tmp_path / "absent")
 
 
@@ -146,3 +146,11 @@ class TestReadsOfBarePrompts:
     )
     def test_what_a_prompt_offers(self, prompt: str, labels: list[str]):
         assert offered_labels(prompt) == labels
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/", "/nonexistent"])
+def test_a_file_without_end_or_beginning(path: str):
+    """A device named by mistake would fill the memory."""
+    with pytest.raises(InputError) as caught:
+        Script.of(path)
+    assert str(caught.value).startswith(f"{path}: ")
