@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 SESSION_HEADER = "X-Session-ID"
 """vLLM's chat takes this one and reports it in its KV events."""
 
+IDLE_S = 3.0
+"""How long a transport of ours keeps an idle connection. vLLM closes one after 5 s (``VLLM_HTTP_TIMEOUT_KEEP_ALIVE``), which is httpx's
+limit too: a call sent at that very moment would be lost with it, though its worker is well."""
+
 Kind = Literal["connect", "connect_timeout", "broken", "timeout", "other"]
 """What a library's error amounts to: no connection; none in time; broken before the reply's head; no reply in time; not the worker's."""
 

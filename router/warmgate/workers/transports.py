@@ -11,8 +11,10 @@ from __future__ import annotations
 import httpx
 
 from warmgate.workers.binding import Role
-from warmgate.workers.failover import SESSION_HEADER, Calls
+from warmgate.workers.failover import IDLE_S, SESSION_HEADER, Calls
 from warmgate.workers.pool import WorkerPool
+
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=IDLE_S)
 
 
 class StickyTransport(httpx.BaseTransport):
@@ -32,7 +34,7 @@ class StickyTransport(httpx.BaseTransport):
         self, pool: WorkerPool, *, role: Role = "workers", session_header: str = SESSION_HEADER, inner: httpx.BaseTransport | None = None
     ) -> None:
         self._calls = Calls(pool, role, session_header, faults=httpx.TransportError, buffered=httpx.ByteStream)
-        self._inner = inner or httpx.HTTPTransport(trust_env=False)
+        self._inner = inner or httpx.HTTPTransport(trust_env=False, limits=_LIMITS)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send to the session's worker."""
@@ -55,7 +57,7 @@ class AsyncStickyTransport(httpx.AsyncBaseTransport):
         inner: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._calls = Calls(pool, role, session_header, faults=httpx.TransportError, buffered=httpx.ByteStream)
-        self._inner = inner or httpx.AsyncHTTPTransport(trust_env=False)
+        self._inner = inner or httpx.AsyncHTTPTransport(trust_env=False, limits=_LIMITS)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send to the session's worker."""

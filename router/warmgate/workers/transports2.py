@@ -13,8 +13,10 @@ from __future__ import annotations
 import httpx2
 
 from warmgate.workers.binding import Role
-from warmgate.workers.failover import SESSION_HEADER, Calls
+from warmgate.workers.failover import IDLE_S, SESSION_HEADER, Calls
 from warmgate.workers.pool import WorkerPool
+
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=IDLE_S)
 
 
 class StickyTransport2(httpx2.BaseTransport):
@@ -34,7 +36,7 @@ class StickyTransport2(httpx2.BaseTransport):
         self, pool: WorkerPool, *, role: Role = "workers", session_header: str = SESSION_HEADER, inner: httpx2.BaseTransport | None = None
     ) -> None:
         self._calls = Calls(pool, role, session_header, faults=httpx2.TransportError, buffered=httpx2.ByteStream)
-        self._inner = inner or httpx2.HTTPTransport(trust_env=False)
+        self._inner = inner or httpx2.HTTPTransport(trust_env=False, limits=_LIMITS)
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send to the session's worker."""
@@ -57,7 +59,7 @@ class AsyncStickyTransport2(httpx2.AsyncBaseTransport):
         inner: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._calls = Calls(pool, role, session_header, faults=httpx2.TransportError, buffered=httpx2.ByteStream)
-        self._inner = inner or httpx2.AsyncHTTPTransport(trust_env=False)
+        self._inner = inner or httpx2.AsyncHTTPTransport(trust_env=False, limits=_LIMITS)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send to the session's worker."""

@@ -281,3 +281,10 @@ def test_the_pool_outlives_its_transports(call):
     pool = WorkerPool([A, B])
     call(pool, headers={"X-Session-ID": "s"})
     assert not pool.acquire_sync("s").fresh
+
+
+@pytest.mark.parametrize("kind", [1, 2], ids=["sync", "async"])
+def test_idle_connections_are_given_up_before_vllm_closes_them(library, kind):
+    """A call sent over a connection that the worker is just closing is lost, and neither side can be blamed."""
+    transport = library[kind](WorkerPool([A]))
+    assert transport._inner._pool._keepalive_expiry < 5
