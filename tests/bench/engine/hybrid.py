@@ -50,5 +50,10 @@ async def _on(lab: Lab, flag: str) -> AsyncIterator[Line]:
             f"first turn × {spent.first_ratio:.2f}   agent calls cached {cached}",
             None,
         )
+        if how == "aligned":
+            yield (
+                f"          {spent.answered} of {len(spent.calls)} decisions answered; it found out, and says:",
+                spent.answered == len(spent.calls),
+            )
         for said in spent.said:
             yield f"          {said}", None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from tests.bench.engine.lab import BOOTS, Call, Held, Lab, call_of
+from tests.bench.engine.run import settle
 from tests.bench.engine.talk import Talk, prose, talk, tools
 from tests.bench.timing import Line
 from tests.engine.rig.server import VllmServer
@@ -74,7 +75,7 @@ class Agents:
         seen, messages = self.seen, each.at(turn)
         decision = await self.gate.decide(Turn(each.name, messages, each.tools, cache_salt=SALT, user_turn=turn))
         seen.decisions += 1
-        if [read.outcome for read in decision.reads] != ["answered"] and not any(r.outcome == "answered" for r in decision.reads):
+        if not any(read.outcome == "answered" for read in decision.reads if read.questions):
             seen.unanswered.append(f"{each.name}, turn {turn}: {'; '.join(read.reason for read in decision.reads)}")
         call = await self._call(each, messages, decision.headers)
         seen.calls += 1
@@ -138,6 +139,7 @@ async def lines(lab: Lab) -> AsyncIterator[Line]:
     talks = [talk(f"kill {n}", system=system, catalogue=catalogue, turns=turns, first=150, each=260) for n in range(SESSIONS)]
     victim, other = lab.servers
     async with lab.gate() as gate:
+        await settle(gate, lab.urls)
         agents = Agents(lab, gate, talks)
         seen = agents.seen
         first = {one.name: (await gate.pool.acquire(one.name)).worker for one in talks}

@@ -125,6 +125,8 @@ class Spent:
     seconds: float = 0.0
     """Of the decisions and calls, one after another."""
     calls: list[Call] = field(default_factory=list)
+    answered: int = 0
+    """Decisions of the gate in which every question was answered."""
     said: list[str] = field(default_factory=list)
     """Reasons that the gate gave, each once."""
     first_ratio: float = 0.0
@@ -153,7 +155,7 @@ class Lab:
         self.model = servers[0].model
         self.folder = tiny_models.build(servers[0].options.model)
         self.block = block or self.block_size()
-        self.client = httpx.AsyncClient(timeout=DEADLINE_S, trust_env=False)
+        self.client = httpx.AsyncClient(timeout=DEADLINE_S, trust_env=False, limits=httpx.Limits(keepalive_expiry=1.0))
         self._own: dict[str, int] = {}
         self._engines = {url: SystemOne(url, model=self.model) for url in self.urls}
 
@@ -242,7 +244,7 @@ class Lab:
             engines=("systemone",),
             chat_template=self.folder,
             policies=(),
-            **{"alignment": "always", **more},  # no measuring of the cache among the tokens that are counted
+            **more,
         )
         return Gate(settings, mounts=Three())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
@@ -58,8 +59,9 @@ async def run(
         gates: dict[str, Gate] = {}
         if how == "aligned":  # a gate for each worker where requests go anywhere, one for all where sessions stick
             for url in urls if route == "random" else [""]:
-                gates[url] = await stack.enter_async_context(lab.gate(*([url] if url else urls)))
-                await settle(gates[url], talks[0])
+                own_urls = [url] if url else urls
+                gates[url] = await stack.enter_async_context(lab.gate(*own_urls))
+                await settle(gates[url], own_urls)
         before = await lab.computed()
         for turn in range(max(talk.turns for talk in talks)):
             for talk in talks:
@@ -85,6 +87,7 @@ async def run(
                 elif how == "aligned":
                     gate = gates[worker if route == "random" else ""]
                     decision = await gate.decide(Turn(talk.name, messages, tools, cache_salt=salt, user_turn=turn))
+                    spent.answered += any(read.outcome == "answered" for read in decision.reads if read.questions)
                     spent.said += [reason for reason in decision.reasons if reason not in spent.said]
                     if not any_state and [(read.state, read.outcome) for read in decision.reads] != [("aligned", "answered")]:
                         raise AssertionError(f"not one aligned answer: {decision.reads}, {decision.reasons}")
@@ -122,6 +125,16 @@ def parsed(messages: list[Message]) -> list[Message]:
     return out
 
 
-async def settle(gate: Gate, talk: Talk) -> None:
-    """A first decision under another salt: what a gate checks once per model is not a turn's cost."""
-    await gate.decide(Turn("settle", talk.at(0)[-1:], talk.tools[:1], cache_salt="settle", user_turn=0))
+async def settle(gate: Gate, urls: Sequence[str]) -> None:
+    """Decisions under another salt until the gate knows each worker: what it finds out once is not a turn's cost."""
+    tool: Message = {
+        "type": "function",
+        "function": {"name": "settle", "description": "", "parameters": {"type": "object", "properties": {}}},
+    }
+    for number in range(200):
+        await gate.decide(Turn(f"settle {number}", [{"role": "user", "content": "Settle."}], [tool], cache_salt="settle", user_turn=0))
+        known = {worker for worker, _ in gate.means.findings.all()}
+        if known >= set(urls):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"the gate does not know what a prefix is worth on all of {list(urls)}, only on {known}")
