@@ -40,8 +40,17 @@ def test_musts(options: dict[str, Any], tmp_path: Path):
     with StandIn(model="jev-latest", **options) as worker:
         told = report(worker, tmp_path)
     assert requirements(told, "MUST", "fail") == {OPTIONS}
+    assert len(requirements(told, "MUST", "pass")) == 31
     assert (UNKNOWN in requirements(told, "SHOULD", "fail")) == ("version" in options)  # 0.33 refuses unknown fields
     assert "dropin.sdk-python" in requirements(told, "MUST", "pass")
+
+
+def test_musts_under_another_name(tmp_path: Path):
+    """As docs/standin.md tells: the alias is the suite's own model name, which vLLM serves only when it was given it."""
+    with StandIn() as worker:
+        told = report(worker, tmp_path, "--model", "standin")
+    assert requirements(told, "MUST", "fail") == {OPTIONS, "request.model-alias"}
+    assert len(requirements(told, "MUST", "pass")) == 30
 
 
 def test_musts_with_a_key(tmp_path: Path):
