@@ -70,10 +70,18 @@ class _Nodes:
 
     def leading(self, nodes: Nodes, upto: int) -> int:
         """How many of ``nodes[:upto]`` are in the set. Found by bisection: whoever holds a block holds all before it."""
-        end = min(upto, len(nodes))
-        if end > 0 and nodes[end - 1] in self:
-            return end
-        return bisect_left(range(end), True, key=lambda index: nodes[index] not in self)
+        pages = self._pages
+        low, high = 0, min(upto, len(nodes))
+        middle = high - 1  # most often all of them are
+        while low < high:
+            node = nodes[middle]
+            page = pages.get(node // PAGE)
+            if page is not None and page[node % PAGE]:
+                low = middle + 1
+            else:
+                high = middle
+            middle = (low + high) // 2
+        return low
 
     def add(self, nodes: Nodes, upto: int) -> None:
         """Put ``nodes[:upto]`` in."""
