@@ -205,7 +205,7 @@ class Gate:
 
     def _flags(self, turn: Turn, asker: Asker) -> tuple[str, ...]:
         """What is odd about the turn's messages."""
-        found = self.means.planning.markup(asker.model).find(turn.messages)
+        found = self.means.planning.forged(asker.model, turn.session, turn.messages)
         if not found:
             return ()
         first = found[0]

@@ -52,6 +52,8 @@ class _Session:
     split: tuple[str | None, int] | None = None
     """Instructions, and where in the text the state begins."""
     checked: bool = False
+    grown: int = -1
+    """Messages in the transcript, where its last growth went well."""
 
 
 class Planner:
@@ -102,8 +104,11 @@ class Planner:
         if (part := next((p for m in messages[known:] for p in _parts(m) if p in MEDIA), None)) is not None:
             return json_state(messages, f"a message holds {part}, and media are placed before all text")
         shown = held.served.messages(messages, known)
+        told = known if known == held.grown else None  # else the transcript looks for itself
+        held.grown = -1
         try:
-            growth = held.transcript.grow(shown, held.served.tools(tools), template_kwargs or {})
+            growth = held.transcript.grow(shown, held.served.tools(tools), template_kwargs or {}, told)
+            held.grown = len(messages)
         except TemplateError as fault:
             return json_state(messages, f"the chat template refuses the conversation: {fault.what}")
         text = growth.text

@@ -17,7 +17,7 @@ from typing import Any
 
 from warmgate.alignment.drift import Cause, Drift, cause_of
 from warmgate.alignment.fetch import drive, fetch
-from warmgate.alignment.markup import MARKER, Markup
+from warmgate.alignment.markup import MARKER, Forgery, Lookout, Markup
 from warmgate.alignment.plan import Planner, State, json_state
 from warmgate.alignment.remote import Ids, Remote
 from warmgate.alignment.template import ChatTemplate
@@ -81,7 +81,7 @@ class Compared:
 class _Model:
     planner: Planner | None = None
     given: bool = False
-    markup: Markup | None = None
+    lookout: Lookout | None = None
     why_not: str = ""
     retry_at: float = 0.0
     probe: str = ""
@@ -107,13 +107,13 @@ class Planning:
         self._models: dict[str, _Model] = {}
         self._made = threading.Lock()
         self._locks: PerLoop[dict[str, asyncio.Lock]] = PerLoop(dict)
-        self._common = Markup(COMMON)
+        self._common = Lookout(Markup(COMMON))
         self._shared = Planner(template) if template is not None else None
 
-    def markup(self, model: str) -> Markup:
-        """Control markup to look for in messages to this model."""
-        found = self._model(model).markup
-        return found if found is not None else self._common
+    def forged(self, model: str, session: str, messages: Sequence[Mapping[str, Any]]) -> list[Forgery]:
+        """Forged control markup in messages to this model: its own, or that of the families in wide use where its own is not known yet."""
+        lookout = self._model(model).lookout
+        return (lookout if lookout is not None else self._common).find(session, messages)
 
     def drift(self, model: str) -> Drift:
         """How predictions for this model have fared."""
@@ -153,7 +153,7 @@ class Planning:
             except TemplateError as fault:
                 entry.why_not, entry.retry_at = f"the server's template is of no use: {fault.what}", self._clock() + RETRY_S
             else:
-                entry.planner, entry.markup = planner, _markup(planner)
+                entry.planner, entry.lookout = planner, Lookout(_markup(planner))
 
     def _settled(self, entry: _Model) -> bool:
         return entry.planner is not None or self._clock() < entry.retry_at
@@ -298,7 +298,7 @@ class Planning:
             if entry is None:
                 entry = self._models[model] = _Model()
                 if self._shared is not None:
-                    entry.planner, entry.given, entry.markup = self._shared, True, _markup(self._shared)
+                    entry.planner, entry.given, entry.lookout = self._shared, True, Lookout(_markup(self._shared))
                     entry.probe = _probe(self._shared)
             return entry
 

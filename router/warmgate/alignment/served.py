@@ -68,9 +68,9 @@ class Served:
             known: What :meth:`known` just said of it, where it was asked.
         """
         known = self.known(messages) if known is None else known
-        self._shown = [*self._shown[:known], *map(served_message, messages[known:])]
+        self._shown = self._shown[:known] + list(map(served_message, messages[known:]))  # a new list: the last one was handed out
         self._seen.keep(messages)
-        return list(self._shown)
+        return self._shown
 
     def tools(self, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The tools, the same objects while they do not change."""

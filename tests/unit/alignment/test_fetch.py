@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.alignment.test_plan import QWENISH, SYSTEM, TOOLS, USER, call, growing, result
-from warmgate.alignment.fetch import ServerTemplate, drive
+from warmgate.alignment.fetch import ServerTemplate, drive, fetch
 from warmgate.alignment.plan import Planner
 from warmgate.alignment.remote import Remote
 from warmgate.alignment.served import served_message, served_tool
@@ -107,3 +107,19 @@ def test_what_json_cannot_say_is_the_templates_error():
     """An odd object in a message would crash the decision."""
     with pytest.raises(TemplateError, match="cannot be sent"):
         ServerTemplate("the server's").render([{"role": "user", "content": object()}])
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [((QWENISH, {"eos_token": "</s>"}), ChatTemplate), (("{% broken", {}), ServerTemplate), (None, ServerTemplate)],
+)
+async def test_a_source_that_the_server_gives_is_rendered_here(given, kind):
+    """Every turn would ask a server that has said all there is to know, or one broken template end alignment."""
+
+    class Telling(Characters):
+        async def template(self):
+            return given
+
+    template = await fetch(Telling())
+    assert type(template) is kind
+    assert template.special == (given[1] if kind is ChatTemplate else {})
