@@ -10,7 +10,7 @@ import pytest
 from warmgate.doctor.exposition import Metrics
 from warmgate.standin.metrics import Counters, render
 
-RECORDED = json.loads((Path(__file__).resolve().parents[2] / "data/wire/metrics_qwen3.json").read_text())["series"]
+RECORDED = json.loads((Path(__file__).resolve().parents[2] / "data/metrics/qwen3.json").read_text())["series"]
 NOT_SERVED = {
     # What a stand-in has no answer to: it computes nothing and parses no tool calls.
     "vllm:estimated_flops_per_gpu_total",
