@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BENCH  := .venv-bench
 
-.PHONY: help run test fuzz check bench format clean
+.PHONY: help run test test-observability fuzz check bench format clean
 
 help: ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ run: $(STAMP) ## price the prefix of the bundled trace: the main job, no server 
 
 test: $(STAMP) ## unit and integration tests
 	$(BIN)/python -m pytest -q -n auto tests/unit tests/integration
+
+test-observability: $(STAMP) ## rules and dashboard against a real run and Prometheus
+	$(BIN)/python -m pytest -q -n 0 tests/integration/telemetry
 
 fuzz: $(STAMP) ## the property tests at length
 	WARMGATE_FUZZ_EXAMPLES=1500 $(BIN)/python -m pytest -q -n auto tests/unit/replay -k "any_json"
