@@ -18,7 +18,10 @@ import msgspec
 from warmgate.replay.trace import Message
 
 HELD_BYTES = 64 << 20
-"""Printed bytes of latest conversations held for sharing. Sessions that were silent longest are let go first."""
+"""Memory of latest conversations held for sharing. Sessions that were silent longest are let go first."""
+
+_DICT, _TEXT, _ENTRY = 232, 56, 128
+"""Bytes of a small dictionary, of a short text beside its characters, of a message's digest and its places in lists (CPython)."""
 
 HELD_TOOLS = 64
 """Distinct tool lists held for sharing."""
@@ -28,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class _Latest:
-    """A session's latest messages with their digests and their size as printed."""
+    """A session's latest messages with their digests and their size in memory."""
 
     digests: list[bytes]
     messages: list[Message]
@@ -124,7 +127,8 @@ def _print(messages: Sequence[Message]) -> _Printed:
     size = 0
     for message in messages:
         data = _bytes(message)
-        size += len(data)
+        # inside a JSON text every quotation mark has a backslash before it, so these count objects and texts, not what texts hold
+        size += len(data) + _DICT * data.count(b'{"') + _TEXT * data.count(b':"') + _ENTRY
         digests.append(_digest(data))
     return _Printed(digests, size)
 
