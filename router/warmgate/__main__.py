@@ -1,5 +1,8 @@
 """``python -m warmgate``."""
 
-from warmgate.cli import main
+try:
+    from warmgate.cli import main
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
 
 main()

@@ -7,6 +7,11 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its code. The parser is loaded here, so that importing this module costs nothing."""
-    from warmgate.cli.app import run
+    try:
+        from warmgate.cli.app import prepare, run
 
-    sys.exit(run(sys.argv[1:]))
+        prepare()
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while Python was still loading it
+        code = 130
+    sys.exit(code)

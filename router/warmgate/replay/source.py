@@ -12,6 +12,7 @@ import gzip
 import os
 import sys
 import tempfile
+import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -66,8 +67,23 @@ def open_trace(name: str, say: Callable[[str], None]) -> Generator[tuple[Reader,
     Raises:
         TraceError: It cannot be opened, is empty, or is no format known here; or its records are too much for the machine.
     """
+    where = "<stdin>" if name == STDIN else shown(name)
+    try:
+        with _opened(name, where, say) as opened:
+            yield opened
+    except MemoryError as fault:
+        traceback.clear_frames(fault.__traceback__)  # they hold what there was no room for, and with it none for the line below
+        why, mend = "needs more memory than there is", "split it"
+    except RecursionError:
+        why, mend = "is nested too deeply", None
+    else:
+        return
+    raise TraceError(why, where=where, mend=mend)
+
+
+@contextmanager
+def _opened(name: str, where: str, say: Callable[[str], None]) -> Generator[tuple[Reader, Source]]:
     with ExitStack() as stack:
-        where = "<stdin>" if name == STDIN else shown(name)
         try:
             stream = _decompressed(stack.enter_context(_open_stdin() if name == STDIN else _open_file(name)), stack)
             head = _head(stream, where)
@@ -75,18 +91,13 @@ def open_trace(name: str, say: Callable[[str], None]) -> Generator[tuple[Reader,
         except (OSError, EOFError, zlib.error) as fault:
             raise _unreadable(where, fault) from fault
         source = Source(name, head, stream, Skipped(where, say))
-        try:
-            reader = next((one for one in readers() if one.recognises(head)), None)
-            holds = _described(head)
-            if reader is None:
-                raise TraceError(f"is no trace format known here ({holds})", where=where, mend=_formats())
-            if head.document is None:  # they will be read again: long ones would be in memory twice
-                head.lines.clear()
-            yield _AtLeastOneCall(reader, holds), source
-        except MemoryError as fault:
-            raise TraceError("needs more memory than there is", where=where, mend="split it") from fault
-        except RecursionError as fault:
-            raise TraceError("is nested too deeply", where=where) from fault
+        reader = next((one for one in readers() if one.recognises(head)), None)
+        holds = _described(head)
+        if reader is None:
+            raise TraceError(f"is no trace format known here ({holds})", where=where, mend=_formats())
+        if head.document is None:  # they will be read again: long ones would be in memory twice
+            head.lines.clear()
+        yield _AtLeastOneCall(reader, holds), source
         if (more := source.skipped.count - source.skipped.shown) > 0:
             say(f"{where}: {more:,} more skipped")
 
