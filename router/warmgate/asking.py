@@ -14,7 +14,7 @@ from warmgate.alignment.plan import State, json_state
 from warmgate.alignment.planning import Planned
 from warmgate.decision import Read
 from warmgate.engines import AskRequest, ChainResult, Deadline
-from warmgate.engines.wire import usage_of
+from warmgate.engines.wire import usage_of, wire_question
 from warmgate.errors import EngineError
 from warmgate.means import Means
 from warmgate.questions import Question
@@ -35,6 +35,12 @@ _OUTCOMES: Mapping[str, Outcome] = {"WG320": "overloaded", "WG321": "reset", "WG
 
 RESTATING = ("systemone", "decisions", "prefix_read")
 """Engines whose prompt begins with the aligned state, a prompt a question."""
+
+AROUND = 40
+"""Tokens that stand around a question, at most: markup, how to answer, the generation prompt."""
+
+BYTES_PER_TOKEN = 3
+"""Of a question, at least. Where it has more tokens, a plant may be left out that was needed; the call's cached tokens then show it."""
 
 SLACK = 160
 """Tokens allowed for each question where a prompt's length is checked beforehand."""
@@ -76,7 +82,8 @@ class Asker:
         for note in (*planned.notes, *([f"not aligned: {state.reason}"] if state.reason is not None else [])):
             if note not in self.reasons:
                 self.reasons.append(note)
-        planted = await self._plant(planned, finding) if state.kind == "aligned" and finding.plant else None
+        plant = state.kind == "aligned" and finding.plant and await self._needs_planting(planned, finding, questions)
+        planted = await self._plant(planned, finding) if plant else None
         result = await self._read(questions, planned, finding, planted)
         floor = self._means.settings.label_mass_floor
         low = [i for i, a in result.answers.items() if a.label_mass is not None and a.label_mass < floor]
@@ -115,6 +122,26 @@ class Asker:
         remote = self._means.remote(self.asked, self.model, self._deadline.within(self._deadline.remaining() * AHEAD))
         check = settings.alignment == "auto"
         return await self._means.planning.plan(turn, tools, self.model, remote, block=finding.unit, check=check), finding
+
+    async def _needs_planting(self, planned: Planned, finding: Finding, questions: Mapping[str, Question]) -> bool:
+        """Whether a state kept at a question's end would lie beyond the shared prefix.
+
+        Such caches keep the last boundary of ``unit`` tokens before a prompt's end. With no boundary between the end of the shared prefix
+        and that of the longest question, the first question keeps one inside the prefix, and the others and the agent's call find it.
+        """
+        if finding.unit is None or self._means.settings.alignment == "plant":
+            return True
+        prefix = planned.prompt.prefix if planned.prompt is not None else planned.state.text
+        shared: int | None
+        if isinstance(prefix, str):
+            remote = self._means.remote(self.asked, self.model, self._deadline.within(self._deadline.remaining() * AHEAD))
+            shared = await self._means.planning.tokens(self._turn, self.model, prefix, remote)
+        else:
+            shared = len(prefix)
+        if shared is None:
+            return True
+        longest = max(len(msgspec.json.encode(wire_question(question))) for question in questions.values())
+        return (shared + AROUND + longest // BYTES_PER_TOKEN) // finding.unit > shared // finding.unit
 
     async def _plant(self, planned: Planned, finding: Finding) -> int | None:
         """Send the shared prefix on its own, so that its state is kept where it ends. Its tokens, where that was done."""
@@ -263,7 +290,7 @@ class Asker:
                 looked_up=finding is None or finding.hits not in ("unread", "off"),
             )
         if aligned:
-            self._means.trails.extended(self._turn.session)
+            self._means.trails.extended(self._turn.session, "planted" if planted is not None else "read")
         self.reads.append(
             Read(
                 questions=tuple(request.questions),

@@ -47,7 +47,7 @@ async def observe(means: Means, memory: Memory, turn: Turn, usage: Mapping[str, 
         shared = compared.predicted - compared.opening if compared.predicted is not None and compared.cause is None else None
         loss = None
     call = entry(told.input_tokens, shared=shared, unit=unit, cached=told.cached_tokens, loss=loss)
-    if binding is not None and extended and told.cached_tokens is not None:
+    if binding is not None and extended == "planted" and told.cached_tokens is not None:
         notes += _planted(means, binding, model, told.cached_tokens, call.reusable)
     if told.input_tokens is not None:
         means.trails.reached(turn.session, told.input_tokens)

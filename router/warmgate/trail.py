@@ -19,6 +19,9 @@ SESSIONS = 65_536
 
 Loss = Literal["worker_change", "worker_restart"]
 
+Brought = Literal["read", "planted"]
+"""By an aligned read, or by a plant and a read after it."""
+
 
 @dataclass(slots=True)
 class _Trail:
@@ -26,8 +29,8 @@ class _Trail:
     restarts: int
     tokens: int = 0
     loss: Loss | None = None
-    extended: bool = False
-    """Whether an aligned read since the last call brought the coming call's prompt to the worker."""
+    extended: Brought | None = None
+    """How the coming call's prompt was brought to the worker since the last call, if it was."""
 
 
 class Trails:
@@ -49,7 +52,7 @@ class Trails:
             elif trail.restarts < binding.restarts:
                 loss = "worker_restart"
             if loss is not None:
-                trail.worker, trail.restarts, trail.loss, trail.extended = binding.worker, binding.restarts, loss, False
+                trail.worker, trail.restarts, trail.loss, trail.extended = binding.worker, binding.restarts, loss, None
             self._trails[session] = trail
             while len(self._trails) > SESSIONS:
                 self._trails.popitem(last=False)
@@ -62,19 +65,19 @@ class Trails:
             if trail is not None:
                 trail.tokens, trail.loss = tokens, None
 
-    def extended(self, session: str) -> None:
+    def extended(self, session: str, how: Brought = "read") -> None:
         """An aligned read restated the coming call's whole prompt."""
         with self._lock:
             if session in self._trails:
-                self._trails[session].extended = True
+                self._trails[session].extended = how
 
-    def called(self, session: str) -> bool:
-        """The agent's call was made. Whether an aligned read had come before it."""
+    def called(self, session: str) -> Brought | None:
+        """The agent's call was made. Whether an aligned read had come before it, and a plant before that."""
         with self._lock:
             trail = self._trails.get(session)
             if trail is None:
-                return False
-            extended, trail.extended = trail.extended, False
+                return None
+            extended, trail.extended = trail.extended, None
             return extended
 
     def held(self, session: str) -> tuple[int, Loss | None]:

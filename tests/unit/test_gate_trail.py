@@ -30,8 +30,8 @@ def test_an_aligned_read_counts_for_one_call():
     trails = Trails()
     trails.on("s", on())
     trails.extended("s")
-    assert trails.called("s")
-    assert not trails.called("s")
+    assert trails.called("s") == "read"
+    assert trails.called("s") is None
     trails.extended("s")
     trails.on("s", on("http://b"))
     assert not trails.called("s")

@@ -239,6 +239,13 @@ class Planning:
             note += f"; from now on the state is JSON: {entry.drift.refusal}"
         return Compared(predicted, entry.openings[key], cause, note)
 
+    async def tokens(self, turn: Turn, model: str, text: str, remote: Remote) -> int | None:
+        """Tokens of a turn's prompt without its generation prompt; ``None`` where the worker cannot count."""
+        try:
+            return await self._count(self._model(model), turn.session, text, remote)
+        except EngineError:
+            return None
+
     async def _state(self, planner: Planner, turn: Turn, tools: Sequence[Mapping[str, Any]], remote: Remote) -> State:
         def work() -> State:
             return planner.plan(turn.session, turn.messages, tools, turn.template_kwargs)
