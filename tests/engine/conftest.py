@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.engine.rig.home import engine_python
-from tests.engine.rig.server import EngineStartError, ServerOptions, VllmServer
+from tests.engine.rig.server import COMPACT_JSON, EngineStartError, ServerOptions, VllmServer
 
 #: Servers that run beside `vllm_qwen3` at most. One more fits in memory (3 GB each), two cores bear no more.
 _SPARE_SERVERS = 2
@@ -33,8 +33,11 @@ def vllm_installed() -> None:
 
 @pytest.fixture(scope="session")
 def vllm_qwen3(vllm_installed: None) -> Iterator[VllmServer]:
-    """The server most tests share: tiny Qwen3, blocks of 32, a 1 GiB cache that nothing in the tests fills, cached tokens reported."""
-    server = _started(ServerOptions())
+    """The server most tests share: tiny Qwen3, blocks of 32, a 1 GiB cache that nothing in the tests fills, cached tokens reported.
+
+    Where a JSON schema binds it, it writes JSON without white space.
+    """
+    server = _started(ServerOptions(extra=COMPACT_JSON))
     yield server
     server.stop()
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-
 import pytest
 
 from tests.engine.rig.server import VllmServer
@@ -13,14 +10,12 @@ from tests.wire.suite import Worker as WireWorker
 from warmgate.engines import AskRequest, Chain, Deadline, RoundTrip
 from warmgate.questions import Choice, Question
 
-COMPACT = ("--structured-outputs-config", json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}))
-"""Random weights pad JSON with white space until they are cut; this flag rules it out. Real models do not need it."""
 
-
-@pytest.mark.engine_all
-async def test_a_json_schema_gives_labels_with_probabilities(vllm_server: Callable[..., VllmServer]):
-    server = vllm_server(extra=COMPACT)
-    async with RoundTrip(server.url, model=server.model) as engine:
+@pytest.mark.parametrize("dialect", ["openai", "vllm"])
+async def test_a_json_schema_gives_labels_with_probabilities(vllm_qwen3: VllmServer, dialect: str):
+    """The last resort of every chain: a local model, bound to JSON by the server, whose reply parses."""
+    server = vllm_qwen3
+    async with RoundTrip(server.url, model=server.model, dialect=dialect) as engine:
         request = AskRequest(questions=QUESTIONS, state={"user": "list the files"}, instructions="You are a router.", check_order=True)
         answers = await engine.ask(request, deadline=Deadline(60))
     check(answers, WireWorker(server.url, server.model, server.model), QUESTIONS)
