@@ -93,9 +93,9 @@ class Agents:
         self.held[each.name].add(prompt)
 
     async def ids(self, each: Talk, turn: int) -> tuple[int, ...]:
-        """By a worker that is alive."""
+        """By the worker that is not killed."""
         body = {"model": self.lab.model, "messages": each.at(turn), "tools": each.tools}
-        reply = await self.lab.client.post(f"{await self.gate.pool.base_url(each.name)}/tokenize", json=body)
+        reply = await self.lab.client.post(f"{self.lab.urls[1]}/tokenize", json=body)
         return tuple(reply.json()["tokens"])
 
     async def _call(self, each: Talk, messages: list[dict[str, object]], headers: dict[str, str]) -> Call | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import psutil
 
 from tests.bench.engine.talk import Message
 from tests.engine.rig import tiny_models
@@ -19,6 +21,7 @@ from warmgate.alignment.plan import State
 from warmgate.decision import Mounts
 from warmgate.engines import AskRequest, Deadline, SystemOne
 from warmgate.gate import Gate
+from warmgate.policy import MountPolicy
 from warmgate.questions import Choice, Noul, Question
 from warmgate.settings import Settings
 from warmgate.turn import Turn
@@ -63,6 +66,16 @@ class Three:
         del mounted, answers, widen
         names = tuple(tool["function"]["name"] for tool in turn.tools)
         return Mounts(tools=names, strategy="freeze", changed=False, reason="frozen")
+
+
+class Picking(Three):
+    """The same questions, and another five tools after every one of them: a router that picks tools for each turn."""
+
+    def settle(self, turn: Turn, mounted: object, answers: object, *, widen: bool) -> Mounts:
+        del mounted, answers, widen
+        names = [tool["function"]["name"] for tool in turn.tools]
+        few = set(random.Random(f"{turn.session} {turn.user_turn}").sample(names, 5))
+        return Mounts(tools=tuple(name for name in names if name in few), strategy="remount", changed=True, reason="picked anew")
 
 
 class Held:
@@ -123,7 +136,7 @@ class Spent:
     reusable: int = 0
     surplus: int = 0
     seconds: float = 0.0
-    """Of the decisions and calls, one after another."""
+    """Of CPU, in the workers' processes: unlike a clock it does not run faster while others use the machine."""
     calls: list[Call] = field(default_factory=list)
     answered: int = 0
     """Decisions of the gate in which every question was answered."""
@@ -185,6 +198,12 @@ class Lab:
         rows = [line for line in text.splitlines() if line.startswith("vllm:prompt_tokens_by_source_total{") and "local_compute" in line]
         return int(sum(float(line.rsplit(" ", 1)[1]) for line in rows))
 
+    def cpu(self) -> float:
+        """Seconds of CPU that all processes of all workers have used so far."""
+        leaders = [psutil.Process(server._process.pid) for server in self.servers if server._process is not None]
+        times = [one.cpu_times() for leader in leaders for one in (leader, *leader.children(recursive=True))]
+        return sum(each.user + each.system for each in times)
+
     async def ids(self, messages: Sequence[Message], tools: Sequence[Message] | None, *, whole: bool = True) -> tuple[int, ...]:
         """Token ids of the agent's prompt, by the server; without its generation prompt where not ``whole``."""
         body = {"model": self.model, "messages": messages, "tools": tools or None, "add_generation_prompt": whole}
@@ -234,7 +253,7 @@ class Lab:
         body = {"model": self.model, "prompt": list(ids), "max_tokens": 1, "temperature": 0, "cache_salt": salt}
         (await self.client.post(f"{url}/v1/completions", json=body)).raise_for_status()
 
-    def gate(self, *urls: str, **more: Any) -> Gate:
+    def gate(self, *urls: str, mounts: MountPolicy | None = None, **more: Any) -> Gate:
         """A gate on these workers, or on all."""
         settings = Settings(
             workers=list(urls or self.urls),
@@ -246,7 +265,7 @@ class Lab:
             policies=(),
             **more,
         )
-        return Gate(settings, mounts=Three())
+        return Gate(settings, mounts=mounts or Three())
 
 
 def call_of(usage: Mapping[str, Any]) -> Call:

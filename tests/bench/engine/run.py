@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Literal
 
@@ -15,6 +14,7 @@ from tests.bench.engine.talk import Message, Talk
 from warmgate.alignment.plan import Planner
 from warmgate.alignment.template import ChatTemplate
 from warmgate.gate import Gate
+from warmgate.policy import MountPolicy
 from warmgate.turn import Turn
 from warmgate.workers import WorkerPool
 
@@ -32,7 +32,7 @@ async def run(
     *,
     salt: str,
     route: Route = "sticky",
-    tools_at: Callable[[Talk, int], list[Message]] | None = None,
+    mounts: MountPolicy | None = None,
     urls: Sequence[str] | None = None,
     any_state: bool = False,
 ) -> Spent:
@@ -44,7 +44,7 @@ async def run(
         talks: The sessions.
         salt: Cache namespace of this scenario: it starts cold.
         route: ``sticky``, or ``random``: every request to a worker drawn anew.
-        tools_at: The tool list of a session's turn, where it is not the session's own.
+        mounts: What picks the tools of the agent's calls, where they are not to be all.
         urls: Workers of the agent; ``separate`` asks on the last worker of the lab.
         any_state: Let the gate do as it sees fit, instead of demanding one aligned read a turn.
     """
@@ -60,18 +60,16 @@ async def run(
         if how == "aligned":  # a gate for each worker where requests go anywhere, one for all where sessions stick
             for url in urls if route == "random" else [""]:
                 own_urls = [url] if url else urls
-                gates[url] = await stack.enter_async_context(lab.gate(*own_urls))
+                gates[url] = await stack.enter_async_context(lab.gate(*own_urls, mounts=mounts))
                 await settle(gates[url], own_urls)
+        offered = {talk.name: talk.tools for talk in talks}
         before = await lab.computed()
         for turn in range(max(talk.turns for talk in talks)):
             for talk in talks:
                 if turn >= talk.turns:
                     continue
-                messages, aligned = talk.at(turn), False
-                tools = tools_at(talk, turn) if tools_at is not None else talk.tools
-                prompt = await lab.ids(messages, tools)
-                spent.floor += len(prompt) - agents.reusable(prompt) + own
-                began = time.perf_counter()
+                messages, tools, asked_on = talk.at(turn), offered[talk.name], None
+                began = lab.cpu()
                 worker = await pool.base_url(talk.name) if route == "sticky" else draw.choice(urls)
                 if how == "json":
                     await lab.json(worker, messages, salt)
@@ -86,20 +84,26 @@ async def run(
                     await lab.aligned(worker, state, salt)
                 elif how == "aligned":
                     gate = gates[worker if route == "random" else ""]
-                    decision = await gate.decide(Turn(talk.name, messages, tools, cache_salt=salt, user_turn=turn))
+                    decision = await gate.decide(Turn(talk.name, messages, talk.tools, cache_salt=salt, user_turn=turn))
                     spent.answered += any(read.outcome == "answered" for read in decision.reads if read.questions)
                     spent.said += [reason for reason in decision.reasons if reason not in spent.said]
                     if not any_state and [(read.state, read.outcome) for read in decision.reads] != [("aligned", "answered")]:
                         raise AssertionError(f"not one aligned answer: {decision.reads}, {decision.reasons}")
                     worker = decision.worker
-                    aligned = [read.state for read in decision.reads] == ["aligned"]
+                    if [read.state for read in decision.reads] == ["aligned"]:
+                        asked_on = tools
+                    names = decision.mounts.offered or decision.mounts.tools
+                    tools = offered[talk.name] = [tool for tool in talk.tools if tool["function"]["name"] in names]
                 if route == "random":
                     worker = draw.choice(urls)
                 call = await lab.chat(worker, messages, tools, salt)
-                spent.seconds += time.perf_counter() - began
-                if aligned:
-                    # the decision's prompt opens another turn behind the agent's, so it has that turn's first control token in common as well
-                    all_.add(prompt[: len(await lab.ids(messages, tools, whole=False)) + 1])
+                spent.seconds += lab.cpu() - began
+                prompt = await lab.ids(messages, tools)
+                spent.floor += len(prompt) - agents.reusable(prompt) + own
+                if asked_on is not None:
+                    asked = await lab.ids(messages, asked_on, whole=False)
+                    # the decision's prompt opens another turn behind these, so it has that turn's first control token in common as well
+                    all_.add(prompt[: len(asked) + 1] if prompt[: len(asked)] == asked else asked)
                 reusable = all_.reusable(prompt)
                 if call.prompt != len(prompt):
                     raise AssertionError(f"the engine counts {call.prompt} prompt tokens, /tokenize {len(prompt)}")

@@ -11,7 +11,7 @@ from tests.bench.engine.talk import prose, talk, tools
 from tests.bench.timing import Line
 
 TIMES = 3
-"""Each way is timed this often, each time under another salt, and its best time stands: other work shares the machine."""
+"""Each way is run this often, each time under another salt, and its least CPU time stands."""
 
 
 async def lines(lab: Lab) -> AsyncIterator[Line]:
@@ -32,6 +32,6 @@ async def lines(lab: Lab) -> AsyncIterator[Line]:
         bound = " (bounds 1.02, 99 %)" if how == "aligned" else ""
         yield (
             f"{how:<9} computed {spent.computed:>7,}  floor {spent.floor:>7,}  × {spent.ratio:.3f}   "
-            f"agent call cached {call.cached:>6,} of {call.prompt:,} = {share:.1%}   time × {took[how] / took['none']:.2f}{bound}",
+            f"agent call cached {call.cached:>6,} of {call.prompt:,} = {share:.1%}   workers' CPU × {took[how] / took['none']:.2f}{bound}",
             held,
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 
-from tests.bench.engine.lab import Lab
+from tests.bench.engine.lab import Lab, Picking
 from tests.bench.engine.run import How, Route, run
-from tests.bench.engine.talk import Message, Talk, prose, talk, tools
+from tests.bench.engine.talk import prose, talk, tools
 from tests.bench.timing import Line
 
 SESSIONS = TURNS = 8
@@ -18,10 +18,6 @@ async def lines(lab: Lab) -> AsyncIterator[Line]:
     system, catalogue = prose(draw, 600), tools(draw)
     talks = [talk(f"session {n}", system=system, catalogue=catalogue, turns=TURNS, first=150, each=260) for n in range(SESSIONS)]
 
-    def fewer(one: Talk, turn: int) -> list[Message]:
-        """What a router that picks tools anew each turn does: five of the eight, another five every time."""
-        return random.Random(f"{one.name} {turn}").sample(one.tools, 5)
-
     variants: list[tuple[str, How, Route, bool]] = [
         ("aligned, sticky", "aligned", "sticky", False),
         ("aligned, random routing", "aligned", "random", False),
@@ -31,7 +27,7 @@ async def lines(lab: Lab) -> AsyncIterator[Line]:
     ]
     first = 0
     for number, (name, how, route, picking) in enumerate(variants):
-        spent = await run(lab, how, talks, salt=f"sessions-{number}", route=route, tools_at=fewer if picking else None)
+        spent = await run(lab, how, talks, salt=f"sessions-{number}", route=route, mounts=Picking() if picking else None)
         first = first or spent.computed
         if number == 0:
             sizes = sorted(call.prompt for call in spent.calls)
