@@ -5,7 +5,22 @@ what the outcome says: run the call, give the model a text instead, or ask a per
 """
 
 from warmgate_adapters.core.keeper import Judged, Keeper, Mounted
-from warmgate_adapters.core.outcomes import Ask, Execute, Outcome, Reject
+from warmgate_adapters.core.outcomes import Ask, Execute, Outcome, Reject, outcome_from_json, outcome_to_json
 from warmgate_adapters.core.state import SCHEMA, GateState, Record, Refusal, merge
 
-__all__ = ["SCHEMA", "Ask", "Execute", "GateState", "Judged", "Keeper", "Mounted", "Outcome", "Record", "Refusal", "Reject", "merge"]
+__all__ = [
+    "SCHEMA",
+    "Ask",
+    "Execute",
+    "GateState",
+    "Judged",
+    "Keeper",
+    "Mounted",
+    "Outcome",
+    "Record",
+    "Refusal",
+    "Reject",
+    "merge",
+    "outcome_from_json",
+    "outcome_to_json",
+]

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
+from warmgate.errors import OptionError
+from warmgate.foreign import mapping
 from warmgate.turn import ProposedCall
 from warmgate_adapters.core.state import Record
 
@@ -80,6 +84,38 @@ class Ask:
 
 
 Outcome: TypeAlias = Execute | Reject | Ask
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    kind: Literal["execute", "reject", "ask"]
+    record: Record | None = None
+    text: str = ""
+    why: Why = "denied"
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as a checkpoint keeps it: all but the call, which the conversation has."""
+    if isinstance(outcome, Reject):
+        stored = _Stored(kind="reject", record=outcome.record, text=outcome.text, why=outcome.why)
+    else:
+        stored = _Stored(kind="execute" if isinstance(outcome, Execute) else "ask", record=outcome.record)
+    return dict(mapping(msgspec.to_builtins(stored)))
+
+
+def outcome_from_json(value: Any, call: ProposedCall) -> Outcome:
+    """Back from what :func:`outcome_to_json` made.
+
+    Raises:
+        OptionError: It made no such thing.
+    """
+    try:
+        stored = msgspec.convert(value, _Stored)
+    except msgspec.ValidationError as fault:
+        raise OptionError(f"is not what warmgate writes ({fault})", where="a stored outcome", mend="start a new thread") from None
+    if stored.kind == "reject" or stored.record is None:
+        return Reject(call, stored.text, stored.why, stored.record)
+    made = Execute if stored.kind == "execute" else Ask
+    return made(call, stored.record.binding, stored.record)
 
 
 def _plain(arguments: Any) -> Any:
