@@ -1,0 +1,213 @@
+"""The shell policy as the gate asks it: which tool calls are shell commands, their verdict, and the question for a grey case."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from warmgate.answers import Answer
+from warmgate.errors import InputError, one_line
+from warmgate.policy import Judgement
+from warmgate.questions import Choice, Question
+from warmgate.turn import ProposedCall, Turn
+from warmgate_policies.shell import rules as packs
+from warmgate_policies.shell.facts import Facts
+from warmgate_policies.shell.memory import Memory
+from warmgate_policies.shell.trees import items
+from warmgate_policies.shell.verdict import Judge, ShellVerdict
+
+TOOLS = (
+    "bash",
+    "shell",
+    "sh",
+    "terminal",
+    "execute_command",
+    "run_command",
+    "run_shell_command",
+    "local_shell",
+    "exec_command",
+    "Bash",
+    "run_bash",
+    "execute_bash",
+    "run_terminal_cmd",
+    "shell_command",
+)
+ARGUMENTS = ("command", "cmd", "script", "code", "commands", "input")
+FOLDERS = ("cwd", "workdir", "working_directory", "directory", "dir_path")
+GREY = ("net.contact", "net.fetch", "read.outside", "write.outside", "delete.work", "discard.work", "delete.outside", "program.unknown",
+    "option.unknown", "assign.unknown", "install.network", "vcs.push",
+        "vcs.remote", "db.mutate", "service.control", "process.kill", "container.run", "opaque.script", "script.shared",
+        "project.outside", "net.listen", "config.global")  # fmt: skip
+"""Rules whose ask a model may lift, given a calibrated policy file: work that a person would often wave through. Doubt about what the text
+means is never among them."""
+
+
+class Calibrated(BaseModel):
+    """What a calibrated policy file must say before a model's answer counts.
+
+    Attributes:
+        model: The model it was measured on.
+        policy_version: Version of the shell policy it was measured on.
+        allow: Probability of ``allow`` from which an ask is lifted.
+        ask: Probability of ``ask`` from which a rules' allow with a question would be withdrawn.
+        label_mass: Least share of the vocabulary's probability on the two labels.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str
+    policy_version: str
+    allow: float = Field(gt=0.5, le=1.0)
+    ask: float = Field(default=0.5, ge=0.0, le=1.0)
+    label_mass: float = Field(default=0.5, ge=0.0, le=1.0)
+
+
+class ShellPolicy:
+    """Whether a proposed shell command may run. See :class:`warmgate.policy.CallPolicy`.
+
+    Args:
+        facts: The setting of the tool that runs commands.
+        extra_packs: Paths of the users' rule packs, later ones replacing.
+        tools: Names of tools that take a shell command; a call to any other tool is ask.
+        calibrated: Path of a policy file; without one no model moves a verdict.
+        authorised: What the user explicitly allowed, in words, for the model's question.
+
+    Raises:
+        InputError: A pack or the policy file cannot be used.
+    """
+
+    name = "shell"
+
+    def __init__(
+        self,
+        facts: Facts | None = None,
+        *,
+        extra_packs: Sequence[str] = (),
+        tools: Sequence[str] = TOOLS,
+        calibrated: str | Path | None = None,
+        authorised: Sequence[str] = (),
+    ) -> None:
+        rules = packs.load(tuple(extra_packs))
+        self.version = f"1.{rules.version}"
+        self.tools = frozenset(tools)
+        self.authorised = tuple(authorised)
+        self.calibrated = _calibrated(calibrated, self.version) if calibrated is not None else None
+        self._judge = Judge(facts or Facts(), rules, Memory())
+
+    def judge(self, call: ProposedCall, turn: Turn) -> Judgement:
+        """The rules' verdict. Never raises."""
+        try:
+            return self._judged(call, turn)
+        except Exception as bug:  # noqa: BLE001  the protocol: whatever goes wrong inside is ask
+            return Judgement("ask", f"cannot be judged: an inner fault ({one_line(repr(bug), 80)})", "fault")
+
+    def _judged(self, call: ProposedCall, turn: Turn) -> Judgement:
+        if call.name not in self.tools:
+            return Judgement("ask", f"{one_line(call.name, 60)} is not a shell tool this policy knows", "tool.unknown")
+        command, cwd, rest = _command(call)
+        if command is None:
+            return Judgement("ask", "the call holds no shell command that can be read", "call.unreadable")
+        if rest:
+            return Judgement("ask", f"the call holds {rest[0]}, which this policy does not know", "call.argument")
+        verdict = self._judge.judge(command, cwd, session=turn.session)
+        grey = verdict.verdict == "ask" and all(finding.rule in GREY for finding in verdict.findings)
+        facts = self.facts_of(verdict, command, cwd) if grey else None
+        return Judgement(verdict.verdict, verdict.reason, verdict.rule, _QUESTION if grey and self.calibrated is not None else None, facts)
+
+    def facts_of(self, verdict: ShellVerdict, command: str, cwd: str | None) -> dict[str, Any]:
+        """Resolved facts for the model: programs, rules and reasons; never the transcript, and the command's own words only as data."""
+        return {
+            "programs": list(verdict.programs),
+            "working_directory": cwd or self._judge.facts.workspace,
+            "effects": [{"rule": finding.rule, "what": finding.reason} for finding in verdict.findings],
+            "command_characters": len(command),
+            "user_authorised": list(self.authorised),
+        }
+
+    def settle(self, call: ProposedCall, judgement: Judgement, answer: Answer) -> Judgement:
+        """Move a grey case between ask and allow; never away from a deny, never without calibration, and any doubt is ask."""
+        if judgement.verdict == "deny" or judgement.question is None or self.calibrated is None:
+            return judgement
+        asked = Judgement("ask", judgement.reason, judgement.rule, None, judgement.facts)
+        probabilities = answer.probabilities
+        if (
+            probabilities is None
+            or answer.source.model != self.calibrated.model
+            or answer.order_agrees is False
+            or answer.argmax_is_label is False
+        ):
+            return asked
+        if answer.label_mass is not None and answer.label_mass < self.calibrated.label_mass:
+            return asked
+        if probabilities.get("allow", 0.0) >= self.calibrated.allow:
+            return Judgement("allow", f"a person would usually approve this: {judgement.reason}", judgement.rule, None, judgement.facts)
+        return asked
+
+
+_QUESTION: Question = Choice(
+    instructions="Would the user approve this command without a second thought, going by these facts alone?",
+    criteria={"allow": "ordinary work that can be undone and that the user has asked for", "ask": "a person should look at it first"},
+)
+
+
+def _calibrated(path: str | Path, version: str) -> Calibrated:
+    try:
+        data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+        section = cast("Mapping[str, Any]", data).get("shell", data) if isinstance(data, Mapping) else data
+        found = Calibrated.model_validate(section)
+    except (OSError, ValueError, ValidationError) as fault:
+        raise InputError(
+            f"not a calibrated policy file ({one_line(str(fault), 120)})", where=str(path), mend="make one with `warmgate calibrate`"
+        ) from None
+    if found.policy_version != version:
+        raise InputError(f"calibrated for policy {found.policy_version}, this is {version}", where=str(path), mend="calibrate again")
+    return found
+
+
+def _command(call: ProposedCall) -> tuple[str | None, str | None, list[str]]:
+    arguments: Any = call.arguments
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return None, None, []
+    if not isinstance(arguments, Mapping):
+        return None, None, []
+    given = cast("Mapping[str, Any]", arguments)
+    found = [key for key in ARGUMENTS if key in given]
+    if len(found) != 1:
+        return None, None, []
+    value: Any = given[found[0]]
+    if isinstance(value, list):
+        import shlex
+
+        parts = [part for part in items(cast("object", value)) if isinstance(part, str)]
+        if len(parts) != len(items(cast("object", value))):
+            return None, None, []
+        value = "\n".join(parts) if found[0] == "commands" else shlex.join(parts)
+    if not isinstance(value, str):
+        return None, None, []
+    folders = [key for key in FOLDERS if given.get(key)]
+    cwd: Any = given[folders[0]] if folders else None
+    if cwd is not None and not isinstance(cwd, str):
+        return None, None, []
+    known = {
+        *found,
+        *FOLDERS,
+        "timeout",
+        "timeout_ms",
+        "description",
+        "run_in_background",
+        "restart",
+        "justification",
+        "explanation",
+        "is_background",
+        "yield_time_ms",
+        "max_output_tokens",
+        "login",
+    }
+    return value, cwd, [key for key in given if key not in known]

@@ -1,0 +1,279 @@
+"""Programs that run another program with the arguments they are given."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from warmgate_policies.shell import assignments
+from warmgate_policies.shell.findings import NOTHING_KNOWN, UNKNOWN, Arg, Capped, Site, Stream
+from warmgate_policies.shell.options import Call
+
+if TYPE_CHECKING:
+    from warmgate_policies.shell.sites import Walker
+
+MAX_WRAPPERS = 40
+_DEPLOYS = re.compile(
+    r"(?i)(^|[:_.-])(deploy|publish|release|push|upload|migrat\w*|prod(uction)?|seed|install|uninstall|"
+    r"postinstall|ship|rollback|destroy|nuke|drop|reset|bootstrap|provision|sync|login|purge|up|down)($|"
+    r"[:_.-])"
+)
+
+
+def run(walker: Walker, site: Site, argv: list[Arg], env: list[tuple[str, Arg]] | None = None) -> Stream:
+    """Judge the program inside a wrapper."""
+    from warmgate_policies.shell.judge import judge
+
+    walker.depth += 1
+    try:
+        if walker.depth > MAX_WRAPPERS:
+            raise Capped("programs are wrapped in programs too deeply")
+        return judge(walker, replace(site, argv=argv, env=env or []))
+    finally:
+        walker.depth -= 1
+
+
+def wrapper(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``nice``, ``timeout``, ``uv run``, …"""
+    if not call.rest:
+        return None
+    return run(walker, site, call.rest)
+
+
+def watch(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``watch``: its arguments, joined, are handed to a shell."""
+    if not call.rest:
+        return None
+    at = replace(call.rest[0], end=call.rest[-1].end)
+    return walker.code(" ".join(arg.text for arg in call.rest), at, site.sink)
+
+
+def env(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``env A=b program``; alone it prints the environment."""
+    from warmgate_policies.shell.judge import effect
+
+    given: list[tuple[str, Arg]] = []
+    rest = list(call.rest)
+    while rest and re.match(r"[A-Za-z_]\w*=", rest[0].text):
+        variable, _, value = rest[0].text.partition("=")
+        given.append((variable, replace(rest[0], text=value)))
+        rest = rest[1:]
+    split = call.value("-S", "--split-string")
+    if split is not None:
+        return walker.code(" ".join([split.text, *(arg.text for arg in rest)]), split, site.sink)
+    if not rest:
+        for variable, setting in given:
+            assignments.check(walker, variable, setting, program="env", exported=True)
+        return Stream(tags=effect(walker, "env.dump", "env", site))
+    return run(walker, site, rest, given)
+
+
+def sudo(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``sudo``: at least ask, whatever follows; a password on stdin is a way around people."""
+    walker.find("ask", "privilege.sudo", f"runs with the rights of another user ({name})", site.start, site.end)
+    if call.has("-S", "--stdin") or call.has("-A", "--askpass"):
+        walker.find("deny", "privilege.password", f"feeds {name} a password", site.start, site.end)
+    rest = list(call.rest)
+    while rest and re.match(r"[A-Za-z_]\w*=", rest[0].text):
+        rest = rest[1:]
+    if call.has("-e", "--edit"):
+        from warmgate_policies.shell import roles
+
+        for arg in rest:
+            roles.write(walker, arg, name)
+        return NOTHING_KNOWN
+    if not rest:
+        return NOTHING_KNOWN
+    return run(walker, site, rest)
+
+
+def su(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``su``: at least ask; ``-c`` is code."""
+    walker.find("ask", "privilege.sudo", f"runs with the rights of another user ({name})", site.start, site.end)
+    if site.stdin.text is not None or site.stdin.tags:
+        walker.find("deny", "privilege.password", f"feeds {name} a password", site.start, site.end)
+    return NOTHING_KNOWN
+
+
+def xargs(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``xargs program``: with what it reads as further arguments."""
+    stream = site.stdin
+    extra = Arg(UNKNOWN, site.start, site.end, split=True, shape=stream.shape, pattern=stream.pattern, tags=stream.tags)
+    argfile = call.value("-a", "--arg-file")
+    if argfile is not None:
+        extra = replace(extra, shape=None, pattern=None, tags=frozenset())
+    if stream.shape == "path" and stream.pattern is not None:
+        extra = replace(extra, split=False)
+    argv = list(call.rest) or [Arg("echo", site.start, site.end)]
+    mark = call.value("-I", "--replace", "-i")
+    marker = mark.text if mark is not None and mark.text else ("{}" if call.has("-I", "-i", "--replace") else None)
+    words = _words(stream.text, call, lines=marker is not None) if stream.text is not None and argfile is None else None
+    if words is not None:
+        known = [Arg(word, site.start, site.end, tags=stream.tags, computed=True) for word in words]
+        if marker:
+            for arg in known:
+                run(walker, site, [replace(a, text=a.text.replace(marker, arg.text)) for a in argv])
+            return Stream(tags=stream.tags)
+        if call.has("-n", "--max-args", "-L", "-l", "--max-lines", "-s", "-P"):  # each word may begin a run of its own
+            for index in range(len(known)):
+                run(walker, replace(site, stdin=NOTHING_KNOWN), [*argv, *known[index:]])
+        run(walker, replace(site, stdin=NOTHING_KNOWN), [*argv, *known])
+        return Stream(tags=stream.tags)
+    argv = [_with(arg, marker, extra) for arg in argv] if marker else [*argv, extra]
+    out = run(walker, replace(site, stdin=NOTHING_KNOWN), argv)
+    return replace(out, tags=out.tags | stream.tags)
+
+
+def _words(text: str, call: Call, *, lines: bool) -> list[str] | None:
+    """What xargs makes of a known text; None where its quoting rules leave doubt, or there is too much of it."""
+    if len(text) > 4000:
+        return None
+    if call.has("-0", "--null", "-d", "--delimiter"):
+        return [text] if not call.has("-d", "--delimiter") else None
+    if re.search(r"['\"\\\\]", text):
+        return None
+    words = [word.strip() for word in text.split("\n")] if lines else text.split()
+    words = [word for word in words if word]
+    return words if len(words) <= 40 else None
+
+
+def _with(arg: Arg, marker: str, extra: Arg) -> Arg:
+    if marker not in arg.text:
+        return arg
+    if arg.text == marker:
+        return replace(extra, split=False)
+    return replace(arg, text=arg.text.replace(marker, UNKNOWN), tags=arg.tags | extra.tags)
+
+
+def lookup(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``command -v`` looks up; ``command program`` and ``builtin program`` run."""
+    if call.has("-v", "-V"):
+        return NOTHING_KNOWN
+    if not call.rest:
+        return NOTHING_KNOWN
+    functions = walker.state.functions
+    walker.state.functions = {}
+    try:
+        return run(walker, site, call.rest)
+    finally:
+        walker.state.functions = functions
+
+
+def npx(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``npx``: local only with ``--no-install`` and kin; otherwise a package straight from a registry."""
+    local = call.has("--no-install", "--no", "--offline") or name == "pnpm exec"
+    if not local:
+        walker.find("ask", "install.run", f"{name} may run a package straight from a registry", site.start, site.end)
+    for value in call.values("-c", "--call"):
+        walker.code(value.text, value)
+    if not call.rest:
+        return NOTHING_KNOWN
+    kept = len(walker.findings)
+    out = run(walker, site, call.rest)
+    if not local:
+        walker.findings[kept:] = [finding for finding in walker.findings[kept:] if finding.verdict == "deny"]
+    return out
+
+
+def project_script(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``npm run x``, ``yarn x``: a script of the project; names that speak of shared state are asked about."""
+    from warmgate_policies.shell.judge import project_operands
+    from warmgate_policies.shell.programs import interpreters
+
+    args = [arg for arg in site.argv[1:] if not arg.text.startswith("-")]
+    words = [arg for arg in args if arg.text not in ("run", "run-script", "exec", "test", "start", "task")]
+    project(walker, site, name)
+    if words:
+        script = words[0]
+        if UNKNOWN in script.text:
+            walker.find("ask", "dynamic.program", f"{name} runs a script that the text does not fix", script.start, script.end)
+        elif _DEPLOYS.search(script.text):
+            walker.find("ask", "script.shared", f"{name} {script.text} may change more than the workspace", script.start, script.end)
+    project_operands(walker, site.argv[1:], name)
+    interpreters.elsewhere(walker, site, name)
+    return None
+
+
+def project(walker: Walker, site: Site, name: str) -> None:
+    """The project's own code is about to run."""
+    if not walker.facts.trusted_project:
+        walker.find("ask", "project.untrusted", f"{name} runs code of a checkout nobody has trusted yet", site.start, site.end)
+    for path, stream in walker.files.written.items():
+        base = path.rsplit("/", 1)[-1]
+        if base in (
+            "package.json",
+            "Makefile",
+            "makefile",
+            "GNUmakefile",
+            "justfile",
+            "conftest.py",
+            "setup.py",
+            "build.rs",
+            "Cargo.toml",
+            "pyproject.toml",
+            "build.gradle",
+            "pom.xml",
+            "CMakeLists.txt",
+            "Rakefile",
+            "tox.ini",
+            "noxfile.py",
+        ) and stream.tags & {"net", "decoded"}:
+            walker.find("deny", "flow.download-run", f"{name} runs {base}, which was just downloaded", site.start, site.end)
+    cwd = walker.state.cwd
+    known = walker.files.at(cwd) if cwd else None
+    if known is not None and known.tags & {"net"}:
+        walker.find("deny", "flow.download-run", f"{name} runs code that was just downloaded", site.start, site.end)
+    for file, text in ((p, s.text) for p, s in walker.files.written.items() if s.text):
+        base = file.rsplit("/", 1)[-1]
+        if name.split(maxsplit=1)[0] in ("make", "gmake") and base in ("Makefile", "makefile", "GNUmakefile"):
+            for line in (text or "").splitlines():
+                if line.startswith("\t"):
+                    walker.code(line.strip().lstrip("@-+").replace("$$", "$"), Arg("", site.start, site.end))
+    if cwd is not None and cwd != walker.facts.workspace:
+        from warmgate_policies.shell.paths import inside
+
+        if not inside(cwd, walker.facts.workspace):
+            walker.find("ask", "opaque.script", f"{name} runs code from {cwd}, outside the workspace", site.start, site.end)
+
+
+def make(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``make target``: the project's own rules; variables and targets that reach further are asked about."""
+    from warmgate_policies.shell import roles
+
+    project(walker, site, name)
+    folder = call.value("-C", "--directory")
+    makefile = call.value("-f", "--file", "--makefile")
+    if makefile is not None and makefile.text == "-":
+        roles.judge_code(walker, replace(site.stdin, text=None), makefile, name)
+    elif makefile is not None:
+        out = roles.run_file(walker, makefile, name)
+        if out.text is not None:
+            walker.find("ask", "opaque.script", "make runs rules written just now", makefile.start, makefile.end)
+    if folder is not None:
+        roles.run_file(walker, replace(folder, text=folder.text.rstrip("/") + "/Makefile"), name)
+    for arg in call.args:
+        text = arg.text
+        if "=" in text:
+            variable, _, value = text.partition("=")
+            if variable.rstrip(":+?") in (
+                "SHELL",
+                "MAKEFLAGS",
+                "MAKEFILES",
+                ".SHELLFLAGS",
+                "CC",
+                "CXX",
+                "PYTHON",
+                "RM",
+                "INSTALL",
+            ) and not re.fullmatch(r"(gcc|clang|cc|g\+\+|clang\+\+|python3?)([-.\d]*)", value):
+                walker.find("ask", "assign.program", f"make is told to run {value[:40]} as {variable}", arg.start, arg.end)
+            if re.search(r"\$\(|`|;|\||&", value):
+                walker.find("ask", "dynamic.code", f"make is given a value with shell marks in it for {variable}", arg.start, arg.end)
+            if variable in ("DESTDIR", "PREFIX", "prefix"):
+                roles.write(walker, replace(arg, text=value), name)
+        elif UNKNOWN in text:
+            walker.find("ask", "dynamic.program", "make runs a target that the text does not fix", arg.start, arg.end)
+        elif _DEPLOYS.search(text) and not call.has("-n", "--dry-run", "--just-print"):
+            walker.find("ask", "script.shared", f"make {text} may change more than the workspace", arg.start, arg.end)
+    return None

@@ -1,0 +1,251 @@
+"""Rule packs: what programs are known, which of their flags, what their operands are, and what effects they have. Data, not code.
+
+A pack is a YAML file. Users add packs of their own; a later pack replaces a program of an earlier one. Fields, and the compact notation of
+options and operands, are documented in ``docs/shell-policy.md``, which is generated from the packs themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from warmgate.decision import Word
+from warmgate.errors import InputError, one_line
+
+ROLES = frozenset({
+    "text", "read", "list", "write", "append", "create", "delete", "exec", "module", "url", "host", "bind", "listen", "command", "none",
+    "pid", "assign",
+    "code.sh", "code.sed", "code.awk", "code.python", "code.js", "code.perl", "code.ruby", "code.sql", "code.vim", "program", "project",
+    "number", "load",
+    "outdir", "secret", "dir", "workdir",
+})  # fmt: skip
+"""What an argument can be. ``project``: free text for the project's own code, checked for addresses and secrets alone."""
+
+
+class Effect(BaseModel):
+    """What an effect means.
+
+    Attributes:
+        verdict: The word it leads to.
+        reason: Sentence, said after the program's name.
+        tags: Origins that the program's output carries; see :class:`~.findings.Stream`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    verdict: Word
+    reason: str
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: whether it takes a value and what that is, and the effect of using it."""
+
+    role: str | None = None
+    attached: bool = False
+    effect: str | None = None
+
+
+class Program(BaseModel):
+    """One program, or one of its subcommands.
+
+    Attributes:
+        options: The closed set, blank-separated: ``-a``, ``-n,--lines=number``, ``--color=?text`` (value only attached),
+            ``--pre=code.sh!run.option``
+            (with an effect), ``-#`` (a number as flag). Any other option is at least ask.
+        operands: Roles in order; one may end in ``*`` (any number). Empty: none may be given.
+        style: How options are written: ``gnu`` (anywhere), ``posix`` (before operands), ``long`` (one dash,
+            long names; ``-name=value`` too),
+            ``raw`` (the handler reads them).
+        effect: What running it does, whatever the arguments.
+        bare: Effect without operands (or without a subcommand).
+        unless: Options that take ``effect`` away (``--dry-run``, ``--offline``).
+        subs: Subcommands.
+        handler: Name of the code that judges what data cannot say.
+        prints: Shape of its output, see :class:`~.findings.Stream`.
+        tags: Origins its output carries.
+        inherit: Whether subcommands take the parent's options as well.
+        same: Another program or ``program sub`` whose entry this one shares.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    options: str = ""
+    operands: str = ""
+    style: Literal["gnu", "posix", "long", "raw"] = "gnu"
+    effect: str | None = None
+    bare: str | None = None
+    unless: str = ""
+    subs: dict[str, Program] = Field(default_factory=dict[str, Any])
+    handler: str | None = None
+    prints: str | None = None
+    tags: tuple[str, ...] = ()
+    same: str | None = None
+    inherit: bool = True
+
+    @field_validator("operands")
+    @classmethod
+    def _known_roles(cls, text: str) -> str:
+        roles = text.split()
+        unknown = [role for role in roles if role.rstrip("*") not in ROLES]
+        if unknown or sum(role.endswith("*") for role in roles) > 1:
+            raise ValueError(f"operands {text!r}: unknown role {unknown[:1]} or two starred")
+        return text
+
+    @field_validator("options")
+    @classmethod
+    def _known_values(cls, text: str) -> str:
+        for option in _options(text).values():
+            if option.role is not None and option.role not in ROLES:
+                raise ValueError(f"options: unknown role {option.role!r}")
+        return text
+
+    @cached_property
+    def table(self) -> dict[str, Option]:
+        """Option → what it is."""
+        return _options(self.options)
+
+    @cached_property
+    def roles(self) -> list[str]:
+        """Operand roles in order."""
+        return self.operands.split()
+
+
+def _options(text: str) -> dict[str, Option]:
+    table: dict[str, Option] = {}
+    for token in text.split():
+        body, _, effect = token.partition("!")
+        names, equals, role = body.partition("=")
+        attached = role.startswith("?")
+        option = Option(role.removeprefix("?") if equals else None, attached, effect or None)
+        for name in names.split(","):
+            table[name] = option
+    return table
+
+
+class Pack(BaseModel):
+    """One file of rules."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    pack: str
+    version: str
+    about: str
+    effects: dict[str, Effect] = Field(default_factory=dict[str, Any])
+    programs: dict[str, Program] = Field(default_factory=dict[str, Any])
+    environment: dict[str, list[str]] = Field(default_factory=dict[str, Any])
+    """Class of assignment → variable names, globs allowed; classes are those of :mod:`.assignments`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """All packs together.
+
+    Attributes:
+        programs: Name → program, every alias its own key.
+        effects: Id → effect.
+        environment: Variable name or glob → class.
+        version: Changes whenever any rule changes.
+        packs: Pack names with versions.
+    """
+
+    programs: Mapping[str, Program]
+    effects: Mapping[str, Effect]
+    environment: Mapping[str, str]
+    version: str
+    packs: tuple[str, ...]
+
+
+def read_pack(text: str, name: str) -> Pack:
+    """One pack from YAML.
+
+    Raises:
+        InputError: Not YAML, or not a pack; the message names the file and the field.
+    """
+    import yaml
+
+    try:
+        data: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both loaders are safe ones
+        return Pack.model_validate(data)
+    except yaml.YAMLError as fault:
+        raise InputError(f"not YAML ({one_line(str(fault), 160)})", where=name, mend="see docs/shell-policy.md") from None
+    except ValidationError as fault:
+        first = fault.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"not a rule pack: {field}: {first['msg']}", where=name, mend="see docs/shell-policy.md") from None
+
+
+@lru_cache(maxsize=1)
+def _builtin() -> tuple[Pack, ...]:
+    folder = resources.files("warmgate_policies.shell").joinpath("packs")
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
+    return tuple(read_pack(entry.read_text(encoding="utf-8"), entry.name) for entry in files)
+
+
+@lru_cache(maxsize=8)
+def load(extra: tuple[str, ...] = ()) -> Rules:
+    """The built-in packs and, after them, the users' own files.
+
+    Raises:
+        InputError: A pack cannot be read or refers to what does not exist.
+    """
+    packs = [*_builtin()]
+    for path in extra:
+        try:
+            packs.append(read_pack(Path(path).read_text(encoding="utf-8"), path))
+        except (OSError, UnicodeDecodeError) as fault:
+            raise InputError(f"cannot be read ({fault})", where=path, mend="give the path of a YAML rule pack") from None
+    return combine(packs)
+
+
+def combine(packs: Sequence[Pack]) -> Rules:
+    """Packs in order, later ones replacing."""
+    programs: dict[str, Program] = {}
+    effects: dict[str, Effect] = {}
+    environment: dict[str, str] = {}
+    for pack in packs:
+        effects.update(pack.effects)
+        for names, program in pack.programs.items():
+            for name in names.split():
+                programs[name] = program
+        for kind, variables in pack.environment.items():
+            for name in variables:
+                environment[name] = kind
+    for name, program in list(programs.items()):
+        if program.same is not None:
+            programs[name] = _shared(program, programs, name)
+    for name, program in programs.items():
+        _check(name, program, effects)
+    digest = hashlib.sha256("\n".join(pack.model_dump_json() for pack in packs).encode()).hexdigest()[:12]
+    return Rules(programs, effects, environment, digest, tuple(f"{pack.pack} {pack.version}" for pack in packs))
+
+
+def _shared(program: Program, programs: Mapping[str, Program], name: str) -> Program:
+    path = (program.same or "").split()
+    found = programs.get(path[0])
+    for sub in path[1:]:
+        found = found.subs.get(sub) if found is not None else None
+    if found is None or found.same is not None:
+        raise InputError(f"program {name!r} is the same as {program.same!r}, which no pack describes", where="rule packs")
+    return found
+
+
+def _check(name: str, program: Program, effects: Mapping[str, Effect]) -> None:
+    used = [program.effect, program.bare, *(option.effect for option in program.table.values())]
+    for effect in used:
+        if effect is not None and effect not in effects:
+            raise InputError(f"program {name!r} has the effect {effect!r}, which no pack describes", where="rule packs")
+    subs: dict[str, Program] = {}
+    for names, sub in program.subs.items():
+        for one in names.split():
+            subs[one] = sub
+            _check(f"{name} {one}", sub, effects)
+    program.subs = subs
