@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Protocol
 
 from warmgate.alignment.template import flat_content
@@ -86,11 +87,22 @@ def _messages(old: TextPrompt, new: TextPrompt, token: int) -> Divergence | None
             if same(a, b):
                 continue
             return Divergence(index, "tool_calls", token, "unstable key order: the same message with its keys in another order")
+        if gone := _dropped(old.messages, new.messages, index):
+            return Divergence(index, "messages", token, f"history cut: {gone} message{'s' * (gone > 1)} left out here, later ones kept")
         return _message(index, a, b, token, last=index == len(old.messages) - 1)
     if len(new.messages) < len(old.messages):
         gone = len(old.messages) - len(new.messages)
         return Divergence(len(new.messages), "messages", token, f"history cut: {gone} message{'s' * (gone > 1)} at its end left out")
     return None
+
+
+def _dropped(old: Sequence[Message], new: Sequence[Message], index: int) -> int:
+    """Messages from ``index`` on that are gone while those behind them stand in their place, up to the end of the old prompt; else 0."""
+    alike = (at for at in range(index + 1, len(old)) if old[at] == new[index])
+    for at in islice(alike, 16):
+        if list(old[at:]) == list(new[index : index + len(old) - at]):
+            return at - index
+    return 0
 
 
 def _comes_first(message: Divergence, old: TextPrompt, new: TextPrompt, render: Render) -> bool:

@@ -51,8 +51,17 @@ CASES = [
         'became "2"',
     ),
     (TextPrompt([user("x"), user("y")]), TextPrompt([user("x"), user("z")]), 1, "content", "history edited"),
-    (TextPrompt([user("x"), assistant("y"), user("z")]), TextPrompt([user("x"), user("z"), user("z")]), 1, "role", "became"),
+    (TextPrompt([user("x"), assistant("y"), user("z")]), TextPrompt([user("x"), user("q"), user("z")]), 1, "role", "became"),
     (TextPrompt([user("x"), assistant("y")]), TextPrompt([user("x")]), 1, "messages", "history cut: 1 message"),
+    (
+        TextPrompt([system("s"), user("x"), assistant("y"), user("z"), assistant("w")]),
+        TextPrompt([system("s"), user("z"), assistant("w"), user("v")]),
+        1,
+        "messages",
+        "history cut: 2 messages left out here, later ones kept",
+    ),
+    (TextPrompt([user("x"), user("y")]), TextPrompt([user("y"), user("z")]), 0, "messages", "history cut: 1 message left out here"),
+    (TextPrompt([user("x"), user("y"), user("z")]), TextPrompt([user("y"), user("w")]), 0, "content", "history edited"),
     (
         TextPrompt([assistant("<think>hm</think>\n\ny"), user("z")]),
         TextPrompt([assistant("y"), user("z")]),
