@@ -21,7 +21,7 @@ class Seen:
     ``content`` is; copies must be equal.
 
     Args:
-        printed: Copies must print alike too: templates print dictionaries in key order, and ``true`` is not ``1``.
+        printed: Copies must be the same as JSON instead, which is what a server sees: key order counts, and ``true`` is not ``1``.
     """
 
     __slots__ = ("_compares_print", "_contents", "_known", "_messages", "_next", "_printed")
@@ -58,13 +58,13 @@ class Seen:
         now = list(messages[:size])
         if all(map(operator.is_, now, self._messages)):
             return _contents(now) == self._contents
-        return now == self._messages and (not self._compares_print or self._alike(messages, now))
+        return self._alike(messages, now) if self._compares_print else now == self._messages
 
     def _alike(self, messages: Sequence[Message], now: list[Message]) -> bool:
         mine = self._printed or _printed(self._messages)
         whole = _printed(messages)
         if mine is None or whole is None:
-            return repr(now) == repr(self._messages)
+            return now == self._messages and repr(now) == repr(self._messages)
         self._next = whole
         return whole.startswith(mine) and (len(whole) == len(mine) or whole[len(mine)] == _COMMA)
 

@@ -52,7 +52,7 @@ async def _on(lab: Lab, flag: str) -> AsyncIterator[Line]:
         )
         if how == "aligned":
             yield (
-                f"          {spent.answered} of {len(spent.calls)} decisions answered; it found out, and says:",
+                f"          {spent.answered} of {len(spent.calls)} decisions answered, {spent.plants} prefixes planted; it had found out:",
                 spent.answered == len(spent.calls),
             )
         for said in spent.said:

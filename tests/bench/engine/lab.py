@@ -140,8 +140,10 @@ class Spent:
     calls: list[Call] = field(default_factory=list)
     answered: int = 0
     """Decisions of the gate in which every question was answered."""
+    plants: int = 0
+    """Prefixes that the gate sent on their own before a decision."""
     said: list[str] = field(default_factory=list)
-    """Reasons that the gate gave, each once."""
+    """Reasons that the gate gave, each once, and what it had found out about its workers."""
     first_ratio: float = 0.0
     """Computed over floor, of the first call alone."""
 

@@ -85,6 +85,7 @@ async def run(
                 elif how == "aligned":
                     gate = gates[worker if route == "random" else ""]
                     decision = await gate.decide(Turn(talk.name, messages, talk.tools, cache_salt=salt, user_turn=turn))
+                    spent.plants += sum(read.engine == "plant" for read in decision.reads)
                     spent.answered += any(read.outcome == "answered" for read in decision.reads if read.questions)
                     spent.said += [reason for reason in decision.reasons if reason not in spent.said]
                     if not any_state and [(read.state, read.outcome) for read in decision.reads] != [("aligned", "answered")]:
@@ -117,6 +118,7 @@ async def run(
                 spent.reusable += reusable
                 spent.surplus += max(0, call.cached - reusable)
         spent.computed = await lab.computed() - before
+        spent.said += [f"{found.hits}: {found.why}" for gate in gates.values() for found in gate.means.findings.all().values()]
     return spent
 
 
