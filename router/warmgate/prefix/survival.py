@@ -206,6 +206,17 @@ class SurvivalTracker:
             OptionError: An unknown worker.
         """
         with self._lock:
+            found = self.look(worker, *prompts)
+            self.sent(*found)
+            return found
+
+    def look(self, worker: str, *prompts: Prompt) -> list[Expectation]:
+        """The same for prompts that may never be sent: nothing counts as stored until :meth:`sent` is told.
+
+        Raises:
+            OptionError: An unknown worker.
+        """
+        with self._lock:
             known = self._workers.get(worker)
             if known is None:
                 raise OptionError("no such worker is followed", where=worker)
@@ -215,12 +226,16 @@ class SurvivalTracker:
                 best = max(common_prefix(list(names), list(one.prompt.names)) for names in siblings)
                 sibling = self._reach(best, one.prompt) if known.reads_cache else 0
                 found[number] = replace(one, sibling=sibling, intra_call=max(0, sibling - one.reusable))
-            for prompt in prompts:
-                known.history.now.add(prompt.names)
-                if prompt.kind == "call":
-                    self._agent.add(prompt.names)
-                    self._remember(prompt)
             return found
+
+    def sent(self, *expected: Expectation) -> None:
+        """These were sent."""
+        with self._lock:
+            for one in expected:
+                self._workers[one.worker].history.now.add(one.prompt.names)
+                if one.prompt.kind == "call":
+                    self._agent.add(one.prompt.names)
+                    self._remember(one.prompt)
 
     def settle(
         self,

@@ -15,8 +15,9 @@ from warmgate.prefix.blocks import HashTree, Nodes, Ruler, TextTree, common_pref
 from warmgate.replay.divergence import Divergence, explain, same
 from warmgate.replay.figures import plural
 from warmgate.replay.readers._history import Grown
+from warmgate.replay.simulate import AGENT, UnboundedWorker
 from warmgate.replay.tokens import ExactTokens, ScaledBytes
-from warmgate.replay.trace import BlockPrompt, Call, Message, TextPrompt
+from warmgate.replay.trace import BlockPrompt, Call, Message, Stored, TextPrompt
 
 GENERATION_TOKENS = 4
 """Tokens of the generation prompt where a trace has no text (Qwen-style templates: 3 to 7)."""
@@ -40,6 +41,7 @@ class Prepared:
         stored: Full blocks of what the engine stores: the prompt and, where recorded, the answer.
         stored_tokens: Tokens of that sequence.
         shared: L.
+        alone: The part of L that the agent's own calls stored; ``None`` where that is all of it. Scenarios bring reads of their own.
         generation_tokens: Tokens of the generation prompt, which a gate's read does not share.
         divergence: Where and why it parts from the session's previous prompt, if it does.
         diverged_tokens: Tokens of that prompt which no stored sequence gives back.
@@ -53,6 +55,7 @@ class Prepared:
     stored: Nodes
     stored_tokens: int
     shared: int
+    alone: int | None = None
     generation_tokens: int = GENERATION_TOKENS
     divergence: Divergence | None = None
     diverged_tokens: int = 0
@@ -111,13 +114,23 @@ class HashPreparer:
     tree: HashTree = field(default_factory=HashTree)
     _sessions: dict[str, _Session] = field(default_factory=dict[str, _Session])
     _own: int | None = None
+    _called: UnboundedWorker = field(default_factory=UnboundedWorker)
 
-    def prepare(self, call: Call, prompt: BlockPrompt) -> Prepared:
-        """Number the prompt's blocks and compare it with what was stored before it.
+    def store(self, stored: Stored) -> Nodes:
+        """Number the blocks of what is no call: they count as stored. Its full blocks, as those of :attr:`Prepared.nodes`.
 
         Raises:
-            OptionError: The block size asked for is no multiple of the trace's.
+            OptionError: As :meth:`prepare`.
         """
+        group = self._group(stored.prompt)
+        namespace = f"{stored.model}\n{stored.namespace}"
+        hashes = stored.prompt.hashes
+        nodes = self.tree.store(namespace, hashes, self.tree.match(namespace, hashes, array("q")))
+        full = nodes[: stored.prompt.tokens // stored.prompt.block_size]
+        return full if group == 1 else full[group - 1 :: group]
+
+    def _group(self, prompt: BlockPrompt) -> int:
+        """How many of the trace's blocks are one here."""
         if self._own is None:
             self._own = prompt.block_size
             self.block_size = self.block_size or prompt.block_size
@@ -128,7 +141,15 @@ class HashPreparer:
                 where="--block-size",
                 mend=f"leave the option out or give a multiple of {own}",
             )
-        group = size // own
+        return size // own
+
+    def prepare(self, call: Call, prompt: BlockPrompt) -> Prepared:
+        """Number the prompt's blocks and compare it with what was stored before it.
+
+        Raises:
+            OptionError: The block size asked for is no multiple of the trace's.
+        """
+        group, own = self._group(prompt), prompt.block_size
         hashes = prompt.hashes
         namespace = f"{call.model}\n{call.namespace}"
         before = self._sessions.get(call.session)
@@ -141,11 +162,16 @@ class HashPreparer:
         nodes = self.tree.match(namespace, hashes, known)
         matched = len(nodes)
         shared = prompt.tokens if matched == len(hashes) > prompt.tokens // own else min(matched * own, prompt.tokens)
+        if call.shared is not None:
+            shared = min(call.shared, prompt.tokens)
+        called = self._called.hit(AGENT, nodes, matched) * own
+        alone = min(called, shared) if call.shared is not None or called < matched * own else None
         nodes = self.tree.store(namespace, hashes, nodes)
+        self._called.serve(AGENT, nodes, len(nodes), prompt.tokens, prompt.tokens)
         full = nodes[: prompt.tokens // own]
         grouped = full if group == 1 else full[group - 1 :: group]
         # some token is always computed; a record of a prompt without any is taken for the shortest there is
-        prepared = Prepared(call, namespace, max(prompt.tokens, 1), grouped, grouped, prompt.tokens, shared)
+        prepared = Prepared(call, namespace, max(prompt.tokens, 1), grouped, grouped, prompt.tokens, shared, alone)
         if before is not None and before.hashes is not None:
             # a partial last block has no name of its own, or one that always changes: whole blocks alone can be compared
             reach = min(before.tokens, prompt.tokens) // own * own
@@ -212,7 +238,7 @@ class TextPreparer:
         size, generation = len(held), len(held.rest)
         tokens = ruler.tokens(size)
         # text too short for a token on average is one all the same: engines compute at least that
-        prepared = Prepared(call, namespace, max(tokens, 1), nodes, nodes, tokens, ruler.tokens(shared), ruler.tokens(generation))
+        prepared = Prepared(call, namespace, max(tokens, 1), nodes, nodes, tokens, ruler.tokens(shared), None, ruler.tokens(generation))
         answered = self._answered(call, prompt, held)
         if answered is not None:
             held.rest = answered

@@ -72,6 +72,10 @@ class Record(msgspec.Struct, omit_defaults=True):
         decision: Id of the gate decision a read belongs to, or that a call followed.
         questions: Questions of a read.
         question_tokens: Tokens of these questions alone.
+        shared: Tokens shared with sequences stored before it was sent, as the gate knew: it hears of generated tokens and of other clients'
+            prompts, which no record names.
+        survived: Predicted cached tokens, where none were reported.
+        cause: Why reusable tokens were not cached, as the gate knew.
         messages: With ``content: text``: the prompt's messages, as sent.
         tools: With ``content: text``: tool schemas, as sent.
         template_kwargs: With ``content: text``: arguments of the chat template.
@@ -94,6 +98,9 @@ class Record(msgspec.Struct, omit_defaults=True):
     decision: str | None = None
     questions: int | None = None
     question_tokens: int | None = None
+    shared: int | None = None
+    survived: int | None = None
+    cause: str | None = None
     messages: Sequence[Mapping[str, Any]] | None = None
     tools: Sequence[Mapping[str, Any]] | None = None
     template_kwargs: Mapping[str, Any] | None = None
@@ -183,6 +190,9 @@ class TraceWriter:
         decision: str | None = None,
         questions: int | None = None,
         question_tokens: int | None = None,
+        shared: int | None = None,
+        survived: int | None = None,
+        cause: str | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
@@ -200,15 +210,15 @@ class TraceWriter:
             ident = self._hashed(session)
             words = array("Q", [value & 0xFFFFFFFFFFFFFFFF for value in hashes])
             index, before = self._latest.pop(ident, (-1, array("Q")))
-            shared = common_prefix(before, words) if (index + 1) % WHOLE_EVERY else 0
+            kept = common_prefix(before, words) if (index + 1) % WHOLE_EVERY else 0
             record = Record(
                 session=ident,
                 index=index + 1,
                 kind=kind,
                 model=model,
                 namespace=self._hashed(namespace) if namespace else "",
-                keep=shared,
-                blocks=pack(words[shared:]),
+                keep=kept,
+                blocks=pack(words[kept:]),
                 prompt_tokens=prompt_tokens,
                 cached_tokens=cached_tokens,
                 output_tokens=output_tokens,
@@ -218,6 +228,9 @@ class TraceWriter:
                 decision=decision,
                 questions=questions,
                 question_tokens=question_tokens,
+                shared=shared,
+                survived=survived,
+                cause=cause,
                 messages=messages if self._text else None,
                 tools=tools if self._text else None,
                 template_kwargs=template_kwargs if self._text else None,

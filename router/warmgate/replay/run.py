@@ -32,7 +32,7 @@ from warmgate.replay.scenarios import NAMES, Costs, Simulation
 from warmgate.replay.simulate import AGENT, Route, Sticky, UnboundedWorker
 from warmgate.replay.source import expand, open_trace
 from warmgate.replay.tokens import BYTES_PER_TOKEN, ExactTokens, ScaledBytes
-from warmgate.replay.trace import MAX_QUESTION_TOKENS, MAX_QUESTIONS, BlockPrompt, Call, TextPrompt, Usage
+from warmgate.replay.trace import MAX_QUESTION_TOKENS, MAX_QUESTIONS, BlockPrompt, Call, Stored, TextPrompt, Usage
 
 BLOCK_SIZE = 16
 """Block size for text traces when none is given: vLLM's default on most GPUs."""
@@ -230,6 +230,8 @@ class _Trace:
 
     def _take(self, call: Call, source: Source) -> None:
         index = self.sessions.get(call.session, 0)
+        for stored in call.stored:
+            self._store(stored)
         prepared: Prepared | None = None
         if not 0 <= (call.questions or 0) <= MAX_QUESTIONS or not 0 <= (call.question_tokens or 0) <= MAX_QUESTION_TOKENS:
             source.skipped(call.line, f"it counts more than {MAX_QUESTIONS:,} questions, or {MAX_QUESTION_TOKENS:,} tokens of them")
@@ -251,11 +253,22 @@ class _Trace:
             self._simulate(prepared, entry)
         if entry.reported_cached is not None:
             entry.survived, entry.survived_basis = entry.reported_cached, "measured"
-            entry.cause = None  # the engine's loss is measured; its cause is not in the trace unless the workers are
+            entry.cause = call.cause  # the engine's loss is measured; its cause is not in the trace unless the workers are
         if prepared is not None and call.worker is not None:
             self._recorded_worker(prepared, call.worker, entry)
         self.ledger.add(entry)
         self.rows.append(self._row(call, index, entry, prepared))
+
+    def _store(self, stored: Stored) -> None:
+        """A gate's read: what later prompts find of it counts as shared, and the worker it was on holds it."""
+        if self._text is not None:
+            return  # of text traces, reads have no text
+        if self._hashes is None:
+            self._hashes = HashPreparer(self.options.block_size)
+        nodes = self._hashes.store(stored)
+        if stored.worker is not None:
+            worker = self._workers.setdefault(stored.worker, UnboundedWorker())
+            worker.serve(AGENT, nodes, len(nodes), stored.prompt.tokens, stored.prompt.tokens)
 
     def _credible(self, call: Call, prepared: Prepared) -> bool:
         """Whether a tokenizer can make as many tokens as reported out of this prompt: one a byte, and more for what is no text."""
@@ -317,6 +330,8 @@ class _Trace:
             outcome = simulation.feed(prepared, questions, each)
             if name == "none" and route == options.route:
                 entry.survived, entry.cause = outcome.survived, outcome.cause
+        if prepared.alone is not None:  # no scenario is the one that was recorded
+            entry.survived, entry.cause = call.survived, call.cause
         size = self.block_size or BLOCK_SIZE
         if entry.prompt_tokens is None:
             entry.prompt_tokens = max(prepared.tokens, entry.reported_cached or 0)
@@ -337,7 +352,13 @@ class _Trace:
         size = self.block_size or BLOCK_SIZE
         worker = self._workers.setdefault(name, UnboundedWorker())
         held = worker.hit(AGENT, prepared.nodes, (prepared.tokens - 1) // size) * size
-        if entry.reported_cached is not None and entry.reusable is not None and held < entry.reusable and entry.reported_cached <= held:
+        if (
+            entry.cause is None
+            and entry.reported_cached is not None
+            and entry.reusable is not None
+            and held < entry.reusable
+            and entry.reported_cached <= held
+        ):
             entry.cause = "worker_change"
         worker.serve(AGENT, prepared.stored, len(prepared.stored), prepared.stored_tokens, prepared.tokens)
 

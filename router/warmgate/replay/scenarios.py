@@ -98,7 +98,7 @@ class Simulation:
     def feed(self, call: Prepared, questions: int, question_tokens: int) -> Outcome:
         """Ask the questions, then make the call. ``question_tokens`` is per question."""
         size = self.block_size
-        reach = min(call.shared, call.tokens - 1) // size
+        reach = min(call.shared if call.alone is None else call.alone, call.tokens - 1) // size
         self.floor += call.tokens - reach * size
         aligned_to = 0
         if self.name != "none" and questions > 0:

@@ -71,6 +71,23 @@ class TextPrompt:
 
 
 @dataclass(slots=True)
+class Stored:
+    """A prompt that was sent to an engine and is no call of an agent: a gate's read. Its blocks are in the cache from then on.
+
+    Attributes:
+        model: Model name.
+        namespace: As :attr:`Call.namespace`.
+        prompt: Its blocks.
+        worker: Worker that served it, where recorded.
+    """
+
+    model: str
+    namespace: str
+    prompt: BlockPrompt
+    worker: str | None = None
+
+
+@dataclass(slots=True)
 class Call:
     """One LLM request of a recorded trace.
 
@@ -87,6 +104,10 @@ class Call:
         line: Line (or element) of the file it came from, from 1.
         questions: Gate questions asked before this call, where the trace records gates.
         question_tokens: Tokens of these questions together.
+        stored: What was stored since the call before it in the file, in order, where the trace records gates.
+        shared: Shared tokens as whoever recorded it knew them: they may have heard of sequences that the trace does not hold.
+        survived: Predicted cached tokens, where none were reported and the recorder predicted some.
+        cause: Why the rest of the reusable tokens was not cached, as the recorder knew.
     """
 
     session: str
@@ -101,3 +122,7 @@ class Call:
     line: int | None = None
     questions: int | None = None
     question_tokens: int | None = None
+    stored: Sequence[Stored] = ()
+    shared: int | None = None
+    survived: int | None = None
+    cause: str | None = None

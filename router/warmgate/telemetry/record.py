@@ -89,6 +89,9 @@ class Recorder(Silent):
             cached_tokens=outcome.entry.reported_cached,
             worker=worker,
             question_tokens=prompt.question_tokens,
+            shared=outcome.expected.shared,
+            survived=None if outcome.entry.reported_cached is not None else outcome.entry.survived,
+            cause=outcome.cause,
             **more,
         )
 

@@ -48,7 +48,7 @@ def test_calls_carry_the_questions_asked_before_them():
     assert found.sessions == ["a1", "b2", "a1"]
     assert [(c.questions, c.question_tokens) for c in found.calls] == [(3, 29), (None, None), (None, None)]
     assert found.counts == [(37, 32, 5), (500, None, 5), (60, 32, 5)]
-    assert found.notes == ["sessions that end with gate reads no call followed: 1; these reads are left out"]
+    assert found.notes == ["sessions that end with gate reads no call followed: 1; their questions are left out"]
     first = found.calls[0]
     assert (first.worker, first.namespace, first.started, first.ended) == ("w0", "77", 1772442000.5, 1772442001.5)
 

@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 
 from warmgate.errors import TraceError
+from warmgate.prefix.survival import CAUSES
 from warmgate.replay.readers._base import Head, Reader, Source
 from warmgate.replay.readers._blocks import MAX_BLOCK_SIZE, MAX_BLOCKS, Front
 from warmgate.replay.readers._fields import Unusable, count, mapping, records, samples, text
 from warmgate.replay.readers._sharing import Conversations
 from warmgate.replay.readers._usage import made
 from warmgate.replay.record import SCHEMA, Header, Record, unpack
-from warmgate.replay.trace import MAX_QUESTION_TOKENS, MAX_QUESTIONS, BlockPrompt, Call, TextPrompt
+from warmgate.replay.trace import MAX_QUESTION_TOKENS, MAX_QUESTIONS, BlockPrompt, Call, Stored, TextPrompt
 
 _FAMILY = "warmgate.trace/"
 _NONE = Front(array("Q"), 0)
@@ -29,7 +30,7 @@ class _WarmgateTrace:
         return any((text(row.get("schema")) or "").startswith(_FAMILY) for row in samples(head))
 
     def read(self, source: Source) -> Iterator[Call]:
-        """Calls in file order. What a gate read before a call is summed into that call's questions.
+        """Calls in file order. What a gate read before a call is summed into that call's questions, and is stored before it.
 
         Raises:
             TraceError: A header is broken, or of a version this one does not know.
@@ -48,7 +49,7 @@ class _WarmgateTrace:
             if call is not None:
                 yield call
         if file.pending:
-            source.notes.append(f"sessions that end with gate reads no call followed: {len(file.pending):,}; these reads are left out")
+            source.notes.append(f"sessions that end with gate reads no call followed: {len(file.pending):,}; their questions are left out")
 
 
 class _File:
@@ -58,6 +59,7 @@ class _File:
         self.header: Header | None = None
         self.pending: dict[str, tuple[int, int]] = {}  # session -> questions, their tokens
         self._blocks: dict[str, tuple[int, Front]] = {}
+        self._stored: list[Stored] = []
         self._conversations = Conversations()
 
     def begin(self, header: Header) -> None:
@@ -90,8 +92,16 @@ class _File:
             if asked > MAX_QUESTIONS or tokens > MAX_QUESTION_TOKENS:
                 raise Unusable(f"with it, more than {MAX_QUESTIONS:,} questions or {MAX_QUESTION_TOKENS:,} tokens of them precede one call")
             self.pending[record.session] = (asked, tokens)
+            prompt = self._prompt(record, hashes, self.header.block_size)
+            if isinstance(prompt, BlockPrompt):
+                self._stored.append(Stored(record.model, record.namespace, prompt, record.worker))
             return None
+        shared, survived = count(record.shared, "shared"), count(record.survived, "survived")
+        for name, value in (("shared", shared), ("survived", survived)):
+            if value is not None and value > (used.prompt_tokens or 0):
+                raise Unusable(f"{value:,} {name} tokens of a prompt of {used.prompt_tokens or 0:,}")
         asked, tokens = self.pending.pop(record.session, (0, 0))
+        stored, self._stored = self._stored, []
         return Call(
             session=record.session,
             model=record.model,
@@ -105,6 +115,10 @@ class _File:
             line=line,
             questions=asked or questions,
             question_tokens=tokens or question_tokens,
+            stored=stored,
+            shared=shared,
+            survived=survived,
+            cause=record.cause if record.cause in CAUSES else None,
         )
 
     def _hashes(self, record: Record) -> Front:
