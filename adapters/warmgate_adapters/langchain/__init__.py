@@ -1,0 +1,14 @@
+"""The gate in a LangChain agent, and vLLM's decision endpoint as a decision model of LangChain's.
+
+::
+
+    agent = create_agent(chat_model(gate), tools, middleware=[GateMiddleware(gate)], checkpointer=InMemorySaver())
+
+``GateMiddleware`` stands last in the list: then it sees the request as it is sent and each call as it runs. See docs/langchain.md.
+"""
+
+from warmgate_adapters.langchain.decision_model import SystemOneDecisionModel
+from warmgate_adapters.langchain.middleware import GateMiddleware
+from warmgate_adapters.langgraph.model import chat_model
+
+__all__ = ["GateMiddleware", "SystemOneDecisionModel", "chat_model"]
