@@ -12,7 +12,7 @@ import click
 
 from warmgate.cli.app import say
 from warmgate.errors import InputError, OptionError, Unreachable
-from warmgate.output import write_bytes
+from warmgate.output import check_writable, write_bytes
 from warmgate.reading import read_bytes
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ DIALECTS = ("vllm", "vllm-0.33", "typesafe", "sglang", "llamacpp", "openai")
 @click.option(
     "--dialect", type=click.Choice(DIALECTS), help="What the server speaks. Without it: vllm, and openai for decisions and round_trip."
 )
-@click.option("--deadline-ms", type=click.IntRange(min=1), default=10_000, show_default=True, metavar="MS", help="For everything together.")
+@click.option(
+    "--deadline-ms", type=click.IntRange(1, 86_400_000), default=10_000, show_default=True, metavar="MS", help="For everything together."
+)
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key.")
 @click.option("--cache-salt", metavar="SALT", help="Namespace of the prefix cache; the agent's own, to share its prefix.")
 @click.option("--chat-template-kwargs", metavar="JSON", help="Arguments for the server's chat template.")
@@ -79,6 +81,7 @@ def command(worker: str, model: str | None, engines: tuple[str, ...], deadline_m
     )
     asked = [_engine(name, worker, given["dialect"], _api_key(given["api_key_env"])) for name in engines or ("systemone",)]
     _check_limits(asked, request)
+    check_writable(json)
     result, tls = asyncio.run(_ask(asked, request, deadline_ms / 1000))
     write_bytes(json, decision_json(result))
     if result.unanswered:
@@ -133,7 +136,12 @@ def _engine(name: str, worker: str, dialect: str | None, api_key: str | None) ->
 
 
 def _check_limits(engines: list[BaseEngine], request: AskRequest) -> None:
-    """A question that no engine's dialect can carry is bad input, not a missing answer."""
+    """A state or a question that no engine's dialect can carry is bad input, not a missing answer."""
+    from warmgate.engines.wire import json_state
+
+    if request.prompt is not None and all(engine.name != "prefix_read" for engine in engines):
+        raise OptionError("is extended by prefix_read alone", where="--prompt", mend="add --engine prefix_read")
+    json_state(request.state)
     faults: list[InputError] = []
     for engine in engines:
         try:
@@ -162,7 +170,7 @@ def _one_stdin(given: Mapping[str, Any]) -> None:
 
 def _decode(raw: bytes, where: str) -> str:
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")  # some editors put a mark in front
     except UnicodeDecodeError as fault:
         raise InputError(f"is not UTF-8 (byte {fault.start})", where=where) from None
 
@@ -191,8 +199,7 @@ def _state(path: str, kind: str) -> Any:
     except (ValueError, RecursionError) as fault:
         if kind == "auto":
             return text
-        why = "nested too deeply" if isinstance(fault, RecursionError) else str(fault)
-        raise InputError(f"is not JSON ({why})", where=where, mend="pass --state-as text") from None
+        raise InputError(f"is not JSON ({_plainly(fault)})", where=where, mend="pass --state-as text") from None
 
 
 def _json(text: str) -> Any:
@@ -207,6 +214,13 @@ def _json(text: str) -> Any:
         return found
 
     return json_text.loads(text, parse_constant=_no_number, object_pairs_hook=unique)
+
+
+def _plainly(fault: Exception) -> str:
+    """Why it is not JSON, in no words of Python's."""
+    if isinstance(fault, RecursionError):
+        return "nested too deeply"
+    return "a number with thousands of digits" if "int_max_str_digits" in str(fault) else str(fault)
 
 
 def _no_number(name: str) -> NoReturn:

@@ -8,7 +8,7 @@ import os
 import click
 
 from warmgate.errors import OptionError
-from warmgate.output import write_bytes
+from warmgate.output import check_writable, write_bytes
 
 
 @click.command("doctor")
@@ -30,6 +30,8 @@ def command(
     from warmgate.doctor import Options, examine
 
     options = Options(model=model, api_key=_key(api_key_env), origins=tuple(dict.fromkeys(origins)))
+    if json is not None:
+        check_writable(json)
     report = asyncio.run(examine(urls, options, seconds=timeout))
     if json is not None:
         write_bytes(json, report.to_json())

@@ -79,7 +79,13 @@ class Dialect:
             self._check_question(id_, question)
 
     def _check_state(self, request: AskRequest) -> None:
-        state = request.state
+        state, prompt = request.state, request.prompt
+        texts = {"state": state, "instructions": request.instructions, "cache_salt": request.cache_salt, "model": request.model}
+        if prompt is not None:
+            texts |= {"prompt": prompt.prefix, "prompt.before": prompt.before, "prompt.after": prompt.after}
+        for field, text in texts.items():
+            if isinstance(text, str) and not text.isascii():
+                _check_unicode(text, field)
         if state is None and not self.null_state:
             raise self._refusal("must not be null", field="state", mend="give text or JSON")
         if not self.scalar_state and isinstance(state, bool | int | float):
@@ -109,6 +115,16 @@ class Dialect:
         self, what: str, *, question: str | None = None, field: str, limit: int | None = None, mend: str | None = None
     ) -> QuestionError:
         return QuestionError(what, question=question, field=field, limit=limit, dialect=self.name, mend=mend)
+
+
+def _check_unicode(text: str, field: str) -> None:
+    """Half of a surrogate pair is no character: no server can be sent it. Models and JSON escapes produce them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as fault:
+        raise QuestionError(
+            f"has half of a surrogate pair, {text[fault.start]!r}, at character {fault.start}", field=field, mend="remove or replace it"
+        ) from None
 
 
 _SYSTEMONE = (

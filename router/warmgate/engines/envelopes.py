@@ -148,7 +148,8 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, *, where: str
         mend = "vLLM has it since 0.32; check the base URL" if path == "/v1/systemone" else "check the base URL and the server's version"
         return error(RouteAbsent, f"{status}: the server has no POST {path}", mend)
     if status == 501:
-        return error(NotSupported, "501: the server cannot answer this for its model", NOT_SUPPORTED_CAUSES)
+        causes = NOT_SUPPORTED_CAUSES if path == "/v1/systemone" else f"its model has no {path}; use another engine"
+        return error(NotSupported, "501: the server cannot answer this for its model", causes)
     if status in (429, 503, 529):
         return error(Overloaded, f"{status}: the server has no room now", "try later, or add workers")
     if 300 <= status < 400:

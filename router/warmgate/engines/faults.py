@@ -61,6 +61,9 @@ def fault_of(fault: BaseException, *, worker: str, request_id: str) -> EngineErr
     if tls is not None:
         what, mend = tls
         return Unreachable(what, where=worker, mend=mend, request_id=request_id, retryable=False)
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes(fault)):
+        what, mend = "connection refused: nothing listens there", "start the worker, or check the port"
+        return Unreachable(what, where=worker, mend=mend, request_id=request_id)
     words = one_line(str(fault), 160) or type(fault).__name__
     names = {kind.__name__ for kind in type(fault).__mro__}
     broken = "disconnected" in words or "closed connection" in words  # no reply, or half of one

@@ -37,7 +37,16 @@ def json_state(state: Any) -> Any:
     try:
         return msgspec.Raw(json.dumps(state, ensure_ascii=False, allow_nan=False).encode())
     except (TypeError, ValueError, RecursionError) as fault:
-        raise QuestionError(f"cannot be sent as JSON ({fault})", field="state", mend="give text or plain JSON values") from None
+        raise QuestionError(f"cannot be sent as JSON ({_why(fault)})", field="state", mend="give text or plain JSON values") from None
+
+
+def _why(fault: Exception) -> str:
+    """Why a value is not JSON, in words of JSON."""
+    if isinstance(fault, UnicodeEncodeError):
+        return f"half of a surrogate pair, {fault.object[fault.start]!r}"
+    if isinstance(fault, RecursionError):
+        return "nested too deeply"
+    return "a number that is not finite" if "Out of range float" in str(fault) else str(fault)
 
 
 def text_state(state: Any) -> str:

@@ -103,6 +103,7 @@ def test_the_api_key_comes_from_the_environment_by_name(
         ("", "auto", ""),
         ('{"a": 1, "a": 2}', "auto", '{"a": 1, "a": 2}'),
         ('{"a": NaN}', "auto", '{"a": NaN}'),
+        ('\ufeff{"a": 1}', "auto", {"a": 1}),
     ],
 )
 @respx.mock
@@ -154,6 +155,8 @@ def test_all_that_the_dialect_takes_is_passed_on(files: list[str], tmp_path: Pat
         (["--chat-template-kwargs", "[1]"], "is not a JSON object"),
         (["--chat-template-kwargs", '{"a": NaN}'], "is not a JSON object"),
         (["--state", "-", "--questions", "-"], "only one can come on standard input"),
+        (["--prompt", "/dev/null"], "add --engine prefix_read"),
+        (["--deadline-ms", "999999999999"], "deadline-ms"),
         (["--state", "/dev/zero"], "longer than the 32 MiB"),
         (["--instructions", "/dev/zero"], "longer than the 32 MiB"),
         (["--prompt", "/dev/zero"], "longer than the 32 MiB"),
@@ -217,3 +220,34 @@ def test_a_key_that_stands_twice_is_refused_where_json_is_asked_for(files: list[
     (tmp_path / "state.txt").write_text('{"a": 1, "a": 2}')
     assert run([*files, "--state-as", "json"]) == 2
     assert "'a' stands twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["systemone", "prefix_read", "round_trip"])
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ('"\\ud800"', "half of a surrogate pair"),
+        ('{"a": ["\\ud800"]}', "half of a surrogate pair"),
+        ("1e999", "a number that is not finite"),
+        ('{"a": 1e999}', "a number that is not finite"),
+        ("9" * 5000, "a number with thousands of digits"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+@respx.mock
+def test_a_state_that_cannot_be_sent_is_bad_input_whichever_engine_asks(
+    state: str, words: str, engine: str, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Half a character, which models and JSON escapes produce, crashed some engines and was no answer in others."""
+    (tmp_path / "state.txt").write_text(state)
+    assert run([*files, "--state-as", "json", "--engine", engine]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert words in err
+
+
+@respx.mock
+def test_an_output_that_cannot_be_written_is_found_before_anything_is_asked(files: list[str]):
+    route = respx.post(URL).respond(json=vllm_reply())
+    assert run([*files, "--json", "/nonexistent/x"]) == 2
+    assert not route.called

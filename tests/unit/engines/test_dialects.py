@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engines.support import QUESTIONS, request
+from warmgate.engines._base import AgentPrompt
 from warmgate.engines.dialects import DECISIONS, PREFIX_READ, ROUND_TRIP, SYSTEMONE, Dialect, dialect
 from warmgate.errors import OptionError, QuestionError
 from warmgate.questions import Choice, Noul, Question, Score
@@ -103,3 +104,15 @@ def test_a_dialect_is_found_by_name_or_the_names_are_listed():
 
 def test_the_questions_used_here_are_in_order():
     assert list(QUESTIONS) == ["route", "shell", "risk"]
+
+
+@pytest.mark.parametrize("field", ["state", "instructions", "model", "cache_salt"])
+def test_half_a_character_is_refused_before_it_is_sent(field: str):
+    """No server can be sent it: the client would crash where it builds the body."""
+    with pytest.raises(QuestionError, match=f"{field}: has half of a surrogate pair"):
+        SYSTEMONE["vllm"].check(request(**{field: "caf\xe9 \ud83d"}))
+
+
+def test_half_a_character_in_the_agents_prompt_is_refused_too():
+    with pytest.raises(QuestionError, match=r"prompt\.after"):
+        PREFIX_READ.check(request(prompt=AgentPrompt("x", after="\ud83d")))

@@ -161,6 +161,11 @@ def test_a_redirect_says_where_to_without_its_query():
     assert error.mend == "give the URL it redirects to: https://login.example/v1/systemone"
 
 
+def test_a_501_of_another_route_does_not_advise_the_engine_that_has_just_failed():
+    error = fault(501, {"error": {"message": "no"}}, path="/v1/completions")
+    assert error.mend == "its model has no /v1/completions; use another engine"
+
+
 def test_a_route_that_came_with_0_32_says_so():
     assert "0.32" in str(fault(404, {"detail": "Not Found"}))
 
