@@ -14,7 +14,7 @@ Capability = Literal["ask", "edit", "restart", "sync", "stream", "tamper", "anno
 """What a framework can do.
 
 ``ask``: a run stops for a person and goes on with the answer. ``edit``: a person may change a call. ``restart``: it goes on in another
-process. ``sync``: there is a blocking API. ``stream``: text arrives in pieces. ``tamper``: code of the user's may change a call after it was
+process. ``sync``: there is a blocking API. ``stream``: text arrives in pieces. ``tamper``: code of the user's may change a call that was
 judged. ``announce``: tools can be added by a message. ``cancel``: a run can be cancelled.
 """
 

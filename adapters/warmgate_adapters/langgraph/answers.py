@@ -30,9 +30,15 @@ class Answer:
     message: str = ""
 
 
-def question(asks: Sequence[Ask]) -> dict[str, Any]:
-    """The value of an interrupt about some calls of one message."""
+def question(asks: Sequence[Ask], problem: str | None = None) -> dict[str, Any]:
+    """The value of an interrupt about some calls of one message.
+
+    Args:
+        asks: The calls.
+        problem: What was wrong with the answer before, where one was.
+    """
     return {
+        **({"problem": problem} if problem is not None else {}),
         "action_requests": [
             {"name": ask.call.name, "args": ask.payload["call"]["arguments"], "description": ask.record.reason} for ask in asks
         ],
@@ -47,7 +53,7 @@ def read(value: Any, asks: Sequence[Ask]) -> list[Answer]:
     A single call may be answered by its word alone, or by True or False.
 
     Raises:
-        OptionError: It is not an answer to what was asked. Nothing has run; answer again.
+        OptionError: It is not an answer to what was asked.
     """
     decisions: Sequence[Any] = items(mapping(value).get("decisions")) or items(value) or (value,)
     if len(decisions) != len(asks):

@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from warmgate.errors import OptionError
 from warmgate.turn import ProposedCall
 from warmgate_adapters.core import Ask, Execute, GateState, Keeper, Outcome, Reject, words
 from warmgate_adapters.langgraph import answers
@@ -25,9 +26,15 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class AskPeople:
-    """Wants a person's answer, or ``None`` where the one that came was given to something else."""
+    """Wants a person's answer, or ``None`` where the one that came was given to something else.
+
+    Attributes:
+        asks: The calls.
+        problem: What was wrong with the answer before.
+    """
 
     asks: Sequence[Ask]
+    problem: str | None = None
 
 
 Step: TypeAlias = Decide | AskPeople
@@ -81,12 +88,12 @@ def plan(
                 _settle(keeper, done, todo, number, outcome)
         if not asks:
             continue
-        given = yield AskPeople(tuple(asks.values()))
+        given = yield from _asked(tuple(asks.values()))
         if given is None:
             for number, ask in asks.items():
                 done.ready[number] = Reject(ask.call, words.changed(ask.call.name), "changed", ask.record)
             continue
-        for (number, ask), answer in zip(asks.items(), answers.read(given, tuple(asks.values())), strict=True):
+        for (number, ask), answer in zip(asks.items(), given, strict=True):
             if answer.type == "approve":
                 done.state, approved = keeper.approve(done.state, ask, batch=batch)
                 _settle(keeper, done, todo, number, approved)
@@ -96,6 +103,19 @@ def plan(
                 done.edited.add(number)
                 todo[number] = ProposedCall(ask.call.id, answer.name or ask.call.name, answer.arguments)
     return done
+
+
+def _asked(asks: Sequence[Ask]) -> Generator[Step, Any, list[answers.Answer] | None]:
+    """The answers. What is none is asked for again: raising would leave it in the checkpoint, to be raised at every attempt."""
+    problem: str | None = None
+    while True:
+        given = yield AskPeople(asks, problem)
+        if given is None:
+            return None
+        try:
+            return answers.read(given, asks)
+        except OptionError as fault:
+            problem = str(fault)
 
 
 def _settle(keeper: Keeper, done: Plan, todo: dict[int, ProposedCall], number: int, outcome: Execute | Reject) -> None:

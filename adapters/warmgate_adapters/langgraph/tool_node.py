@@ -133,7 +133,7 @@ class GatedToolNode(ToolNode):
         """Judge, ask, run.
 
         Raises:
-            OptionError: The state has no ``gate`` channel, or the value a person's answer came in is none.
+            OptionError: The state has no ``gate`` channel, or holds what this version cannot read.
         """
         config = ensure_config(config)
         work = self._work(input, config)
@@ -174,7 +174,7 @@ class GatedToolNode(ToolNode):
             if isinstance(step, Decide):
                 fresh, answer = self._decided(work, step)
             else:
-                answer = interrupt(answers.question(step.asks))
+                answer = interrupt(answers.question(step.asks, step.problem))
                 if once("warmgate.answered", _same)(fresh).result():
                     answer = None
             step = _next(flow, answer)
@@ -187,7 +187,7 @@ class GatedToolNode(ToolNode):
             if isinstance(step, Decide):
                 fresh, answer = await self._adecided(work, step)
             else:
-                answer = interrupt(answers.question(step.asks))
+                answer = interrupt(answers.question(step.asks, step.problem))
                 if await once("warmgate.answered", _asame)(fresh):
                     answer = None
             step = _next(flow, answer)
