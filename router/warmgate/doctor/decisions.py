@@ -130,7 +130,7 @@ async def _no_answer(visit: Visit, error: EngineError) -> Check:
     if isinstance(error, MalformedAnswer):
         return failed(
             name,
-            f"answers 200, but not what was asked: {error.what}",
+            f"answers, but not what was asked: {error.what}",
             mend="not a systemone dialect known here; check the URL",
             where=where,
         )

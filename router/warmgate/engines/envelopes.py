@@ -129,8 +129,8 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, *, where: str
             "raise its limit (nginx: client_max_body_size), or give the worker's own address",
         )
     if page and status in (401, 403, 407):
-        mend = "check the URL and the port, and whether a proxy in front wants a login of its own"
-        return error(Unauthorized, f"{status}: a web page, no decision server's answer", mend)
+        login = "check the URL and the port, and whether a proxy in front wants a login of its own"
+        return error(Unauthorized, f"{status}: a web page, no decision server's answer", login)
     if (page and 400 <= status < 500 and status != 429) or (status == 501 and not _is_envelope(body)):
         return error(RouteAbsent, f"{status}: what answers there is no decision server", "check the URL and the port")
     if status in (400, 413, 415, 422):
