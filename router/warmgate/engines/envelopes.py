@@ -120,8 +120,8 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, *, where: str
         )
 
     if status == 400 and re.search(r"HTTPS (port|server)", words or ""):  # nginx, Go
-        what, mend = has_tls(where)
-        return error(Unreachable, f"400: {what}", mend, retryable=False)
+        what, write = has_tls(where)
+        return error(Unreachable, f"400: {what}", write, retryable=False)
     if page and status == 413:
         return error(
             BadRequest,
