@@ -416,6 +416,8 @@ def command_value(walker: Walker, value: Arg, why: str) -> None:
         for name in ran
     ):
         walker.find("deny", "conceal.option", f"hides a command in an option or variable: {why}", value.start, value.end)
+    elif len(walker.findings) == before and not ran:
+        walker.find("ask", "run.option", f"runs {value.text[:40]}: {why}", value.start, value.end)
     elif (
         len(walker.findings) == before
         and ran
@@ -440,6 +442,14 @@ def command_value(walker: Walker, value: Arg, why: str) -> None:
             "vi",
             "vim",
             "nano",
+            "gcc",
+            "clang",
+            "cc",
+            "g++",
+            "clang++",
+            "rustc",
+            "ccache",
+            "sccache",
         )
     ):
         walker.find("ask", "run.option", f"runs {ran[0]}: {why}", value.start, value.end)

@@ -5,6 +5,7 @@ A file fetched in one command and run in the next is one flow; so the session's 
 
 from __future__ import annotations
 
+import fnmatch
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -41,6 +42,16 @@ class Files:
                 return Stream(tags=self.trees[folder])
             folder = folder.rsplit("/", 1)[0]
         return None
+
+    def matching(self, pattern: str) -> Stream | None:
+        """What is known to be in files that a glob may name: their origins, the content no longer fixed."""
+        tags: frozenset[str] = frozenset()
+        found = False
+        for path, stream in self.written.items():
+            if fnmatch.fnmatchcase(path, pattern.replace("/**/", "/*")):
+                found = True
+                tags |= stream.tags
+        return Stream(tags=tags) if found else self.at(pattern)
 
     def put(self, path: str, stream: Stream, *, append: bool = False) -> None:
         """Something was written to ``path``."""

@@ -107,7 +107,7 @@ def _read(walker: Walker, arg: Arg, place: Place, fallback: bool, who: str, list
     if place.kind in ("workspace", "scratch"):
         if "settings" in place:
             return NOTHING_KNOWN
-        known = walker.files.at(path)
+        known = walker.files.matching(path) if "*" in path or "?" in path or "[" in path else walker.files.at(path)
         tags: frozenset[str] = frozenset({"bulk"}) if recursive and "top" in place else frozenset[str]()
         if known is not None:
             return replace(known, tags=known.tags | tags)
@@ -194,6 +194,14 @@ def store(walker: Walker, arg: Arg, stream: Stream, *, append: bool = False) -> 
     if arg.stream is not None or UNKNOWN in path_text(arg):
         return
     for place, fallback in places(walker, arg):
+        if (
+            stream.text == ""
+            and not append
+            and place.kind == "workspace"
+            and "build" not in place
+            and place.path not in walker.files.written
+        ):
+            walker.find("ask", "delete.work", f"empties {show(place.path)}, whose content may be nowhere else", arg.start, arg.end)
         if place.kind in ("workspace", "scratch", "home", "cache", "outside") and not fallback:
             walker.files.put(place.path, replace(stream, project=False), append=append)
             if stream.text and place.path.endswith("package.json") and _HOOKS.search(stream.text):
@@ -261,9 +269,11 @@ def run_file(walker: Walker, arg: Arg, who: str) -> Stream:
         verdict: Word = "deny" if arg.tags & {"net", "decoded"} else "ask"
         walker.find(verdict, "dynamic.program", f"{who} runs a file that the text of the command does not fix", arg.start, arg.end)
         return NOTHING_KNOWN
+    if arg.glob:
+        walker.find("ask", "dynamic.program", f"{who} runs whatever files match {show(arg.text)[:60]}", arg.start, arg.end)
     out = NOTHING_KNOWN
     for place, fallback in places(walker, arg):
-        known = walker.files.at(place.path)
+        known = walker.files.matching(place.path) if arg.glob else walker.files.at(place.path)
         name = show(place.path)
         if "secret" in place or "docker" in place:
             _say(walker, arg, fallback, "deny", "secret.read", f"{who} opens {name}, which holds credentials")

@@ -23,7 +23,7 @@ from warmgate_policies.shell.rules import Rules
 from warmgate_policies.shell.trees import Tree, items, kid, kids, span
 from warmgate_policies.shell.words import Value
 
-MAX_SITES = 600
+MAX_SITES = 256
 """Sites of one command. Past that it is asked about: a cap must never mean fewer checks."""
 MAX_DEPTH = 12
 """Code inside code (``sh -c`` in ``xargs`` in …)."""
@@ -76,6 +76,7 @@ class Walker:
         self.loops = 0
         self.programs: list[str] = []
         self.default_ifs = True
+        self.judged: set[str] = set()
 
     # -- findings -----------------------------------------------------------------------------------------------------------
 

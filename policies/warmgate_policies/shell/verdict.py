@@ -81,7 +81,8 @@ class Judge:
                     return known
         files = self.memory.files(session) if self.memory is not None else Files()
         verdict = self._decide(command, folder, files)
-        if self.memory is not None and (files.written or files.trees or files.remotes):
+        tainted = files.trees or files.remotes or any(stream.tags for stream in files.written.values())
+        if self.memory is not None and tainted:
             self.memory.learn(session, files)
         elif plain:
             with self._lock:

@@ -266,13 +266,8 @@ def _operation(part: Tree, operation: Tree, name: str, value: Value | None, tags
 def _fields(pieces: list[Piece], scope: Scope, split: bool, start: int, end: int, spelled: str | None) -> list[Arg]:
     fields: list[list[Piece]] = [[]]
     for piece in pieces:
-        if (
-            split
-            and not piece.quoted
-            and piece.value is not None
-            and piece.value.known
-            and (" " in piece.text or "\n" in piece.text or "\t" in piece.text)
-        ):
+        blanks = " " in piece.text or "\n" in piece.text or "\t" in piece.text or not scope.default_ifs
+        if split and not piece.quoted and piece.value is not None and piece.value.known and blanks and piece.text:
             if not scope.default_ifs:
                 fields[-1].append(Piece(UNKNOWN, False, Value(UNKNOWN, tags=piece.value.tags)))
                 continue

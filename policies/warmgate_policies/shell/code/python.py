@@ -14,7 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warmgate_policies.shell import network, roles
+from warmgate_policies.shell.code import sql
 from warmgate_policies.shell.findings import UNKNOWN, Arg, Site
+from warmgate_policies.shell.paths import classify
 
 if TYPE_CHECKING:
     from warmgate_policies.shell.sites import Walker
@@ -220,6 +222,8 @@ _DUNDER_OK = (
     "__enter__",
     "__exit__",
 )
+_INNER = ("os", "sys", "builtins", "subprocess", "posix", "codecs", "importlib", "socket", "ctypes", "shutil", "io", "runpy", "pickle")
+"""Modules that other modules hold: a way around the imports."""
 _PATHLIKE = re.compile(r"[~/]?[\w.@~-]*(/[\w.@*~-]*)+$|\.\w[\w.-]*$")
 
 
@@ -343,6 +347,8 @@ class _Judge(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = node.module or "."
+        if any(alias.name == "*" for alias in node.names):
+            self.find("ask", "code.python", f"takes everything from {module}")
         for alias in node.names:
             self.names[alias.asname or alias.name] = f"{module}.{alias.name}"
             if module == "os" and f"os.{alias.name}" not in (*_FILE_CALLS, *_OS_HARMLESS, "os.environ", "os.getenv"):
@@ -350,6 +356,10 @@ class _Judge(ast.NodeVisitor):
             self._module(f"{module}.{alias.name}")
 
     def _module(self, module: str) -> None:
+        if module.split(".", maxsplit=1)[0] in ("posix", "nt", "posixpath_") or (
+            module.startswith("_") and not module.startswith("__future__")
+        ):
+            self.find("ask", "code.python", f"imports {module}, an inner module")
         if any(module == known or module.startswith(known + ".") for known in _RUNNERS):
             if module.split(".", maxsplit=1)[0] not in (
                 "subprocess",
@@ -427,8 +437,18 @@ class _Judge(ast.NodeVisitor):
     # -- expressions ----------------------------------------------------------------------------------------------------------
 
     def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and len(node.value) < 300 and _PATHLIKE.fullmatch(node.value):
+            self._named(node.value)
         if isinstance(node.value, int | float) and not isinstance(node.value, bool) and abs(node.value) >= 10**10:
             self.find("ask", "exhaust.memory", "uses a huge number")
+
+    def _named(self, text: str) -> None:
+        """A path written out anywhere: what it is for may be out of sight."""
+        place = classify(text, self.walker.state.cwd, self.walker.facts)
+        if "secret" in place or "docker" in place or ("dotenv" in place and place.kind == "workspace" and "/.env" in "/" + text):
+            roles.read(self.walker, replace(self.arg, text=text, glob=False, shape=None, stream=None, split=False), "inline Python")
+        elif text.startswith(("/", "~", "..")) and place.kind not in ("workspace", "scratch", "system", "device", "cache", "kernel"):
+            self.find("ask", "code.python", f"names {text[:60]}, outside the workspace")
 
     def visit_Name(self, node: ast.Name) -> None:
         if node.id in ("__builtins__", "__loader__", "__spec__") or (
@@ -438,6 +458,11 @@ class _Judge(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         name = self.dotted(node)
+        inner = node.attr in _INNER or (node.attr.startswith("_") and not node.attr.startswith("__"))
+        if inner and not name.startswith(("self.", "os.path", "collections.")):
+            self.find("ask", "code.python", f"reaches for {node.attr} inside a module")
+        if name in _SHELL_CALLS or name.startswith("subprocess."):
+            self.find("ask", "code.python", f"uses {name}")
         if node.attr.startswith("__") and node.attr not in _DUNDER_OK:
             self.find("ask", "code.python", f"reaches for {node.attr}")
         if name.startswith(("os.environ", "os.getenv")):
@@ -448,7 +473,9 @@ class _Judge(ast.NodeVisitor):
             and name not in _FILE_CALLS
             and not name.startswith(_OS_HARMLESS)
             and name not in _SHELL_CALLS
-        ) or (name.startswith("sys.") and node.attr in ("modules", "meta_path", "path_hooks", "settrace", "setprofile", "_getframe")):
+        ) or (
+            name.startswith("sys.") and node.attr in ("modules", "path", "meta_path", "path_hooks", "settrace", "setprofile", "_getframe")
+        ):
             self.find("ask", "code.python", f"uses {name}")
         self.generic_visit(node)
 
@@ -490,6 +517,12 @@ class _Judge(ast.NodeVisitor):
             self._file(node, first, _FILE_CALLS[name], name)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in _FILE_METHODS and not name.startswith(("self.", "webbrowser")):
             self._method(node, node.func)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in ("execute", "executescript", "executemany"):
+            statement = self.text(first)
+            if statement is None:
+                self.find("ask", "db.mutate", "runs statements that its text does not fix")
+            else:
+                sql.judge(self.walker, replace(self.arg, text=statement), "inline Python", remote=False)
         elif (
             "urlopen" in name or name.split(".")[0] in ("requests", "httpx", "urllib") or name.startswith(("urllib.request", "http.client"))
         ):

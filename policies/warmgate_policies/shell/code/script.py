@@ -23,7 +23,7 @@ _BAD: dict[str, re.Pattern[str]] = {
         r"\b(child_process|exec\w*|spawn\w*|fork|eval|Function|constructor|__proto__|prototype|globalThis|"
             r"global|fetch|XMLHttpRequest|WebSocket|import|http2?|https|net|dgram|dns|tls|vm|worker_threads|"
             r"cluster|"
-        r"write\w*|append\w*|unlink\w*|rm|rmdir\w*|rename\w*|copyFile\w*|chmod\w*|chown\w*|symlink\w*|link\w*|"
+        r"write\w*|append\w*|unlink\w*|rm\w*|\w*chmod\w*|\w*chown\w*|\w*utimes\w*|rename\w*|copyFile\w*|chmod\w*|chown\w*|symlink\w*|link\w*|"
             r"truncate\w*|mkdir\w*|cp\w*|open\w*|createWriteStream|createReadStream|binding|dlopen|mainModule|"
             r"kill|abort|env|Reflect|Proxy|with|"
         r"atob|Buffer|fromCharCode|WebAssembly|Deno|Bun|createRequire|process\.(?!exit\b|argv\b|version\w*|"

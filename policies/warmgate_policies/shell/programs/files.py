@@ -119,6 +119,8 @@ def cp(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         _mode(walker, mode, site, recursive=False)
     for arg in sources:
         stream = roles.read(walker, arg, name, recursive=recursive)
+        if arg.text == "/dev/null" and target is not None:
+            roles.store(walker, target, Stream(""))
         if target is not None:
             _into(walker, arg, target, name, stream)
     return None
@@ -144,6 +146,8 @@ def ln(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             elif not fallback:
                 walker.find("ask", "link.outside", f"{name} links to {roles.show(place.path)}, outside the workspace", arg.start, arg.end)
         _carry(walker, arg, link)
+        if any(place.kind == "scratch" and walker.files.at(place.path) is None for place, _ in roles.places(walker, arg)):
+            roles.store(walker, link, Stream(tags=frozenset({"outside"})))  # what runs through the link is nobody's project
     return None
 
 
@@ -171,12 +175,13 @@ def chmod(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     elif not call.has("--reference") and args:
         _mode(walker, args[0], site, recursive=recursive)
         args = args[1:]
+    gentle = bool(call.args) and re.fullmatch(r"[ugoa]*\+[rwX]+", call.args[0].text) is not None
     for arg in args:
-        _owner(walker, arg, name, recursive)
+        _owner(walker, arg, name, recursive, gentle=gentle)
     return None
 
 
-def _owner(walker: Walker, arg: Arg, name: str, recursive: bool) -> None:
+def _owner(walker: Walker, arg: Arg, name: str, recursive: bool, *, gentle: bool = False) -> None:
     for place, fallback in roles.places(walker, arg):
         shown = roles.show(place.path)
         if (place.kind in ("system", "root") or ("top" in place and place.kind != "workspace")) and (recursive or "top" in place):
@@ -184,6 +189,8 @@ def _owner(walker: Walker, arg: Arg, name: str, recursive: bool) -> None:
         elif place.kind in ("workspace", "scratch") and not place.labels & {"settings"}:
             if "githook" in place:
                 walker.find("deny", "persist.githook", f"{name} makes {shown} a program that git runs", arg.start, arg.end)
+            elif "top" in place and recursive and place.kind == "workspace" and not gentle and not fallback:
+                walker.find("ask", "perm.broad", f"{name} changes the permissions of the whole workspace", arg.start, arg.end)
         else:
             roles.write(walker, arg, name, append=True)
 
@@ -397,7 +404,7 @@ def tar(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
                         break
                 elif letter in "cxtrud":
                     mode += letter
-                elif letter not in "zjJvapmkhOPSsolwWUZ0123456789":
+                elif letter not in "zjJvapmkhOSsolwWUZ0123456789":
                     walker.find("ask", "option.unknown", f"{name} is given -{letter}, which no rule pack knows", arg.start, arg.end)
         else:
             members.append(arg)

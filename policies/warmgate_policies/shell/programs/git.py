@@ -60,6 +60,11 @@ def git(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
                 )
     if call.has("--exec-path"):
         walker.find("deny", "conceal.path", "git is told to take its programs from another folder", site.start, site.end)
+    for arg in site.argv[2:]:
+        if arg.known and len(arg.text) < 300 and not arg.text.startswith("-"):
+            for place, fallback in roles.places(walker, arg):
+                if "secret" in place and not fallback and place.kind != "workspace":
+                    roles.read(walker, arg, "git")
     cwd = walker.state.cwd
     at_home = cwd is None or any(inside(cwd, folder) for folder in (walker.facts.workspace, *walker.facts.scratch))
     if not at_home and len(site.argv) > 1 and site.argv[1].text not in ("--version", "version", "clone", "config", "init", "help"):
@@ -317,7 +322,7 @@ def grep(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 def show(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """Reading history, with options that write or run programs seen."""
     for arg in call.args:
-        path = arg.text.partition(":")[2]
+        path = arg.text.partition(":")[2] or (arg.text if name in ("git show", "git diff") or call.has("-p", "-u", "--patch") else "")
         if path and re.search(r"(^|/)\.env($|\.(?!example|sample))", path):
             walker.find("ask", "secret.project", f"{name} shows {path}, which may hold the project's secrets", arg.start, arg.end)
     return None

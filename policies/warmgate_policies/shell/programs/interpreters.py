@@ -166,6 +166,9 @@ def _language(walker: Walker, site: Site, name: str, call: Call, code: tuple[str
 
 def node(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``node``."""
+    for value in call.values("-r", "--require", "--import", "--loader"):
+        if ":" in value.text:
+            walker.find("ask", "option.loads", f"{name} is told to load {value.text[:40]}", value.start, value.end)
     if call.has("--test", "--version", "-v", "--help", "--check", "-c") and not call.has("-e", "--eval", "-p", "--print"):
         _project(walker, site, name)
         for arg in call.args:
@@ -261,6 +264,14 @@ def project(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             walker.find("ask", "net.fetch", f"{name} may fetch what the build names (give it --offline)", site.start, site.end)
         if any(re.search(r"(?i)publish|deploy|release|upload|install(Dist)?$", word) for word in words if not word.startswith("-")):
             walker.find("ask", "script.shared", f"{name} may change more than the workspace", site.start, site.end)
+    if (
+        name == "cmake"
+        and "-E" in words
+        and words[-1:] != ["-E"]
+        and words[words.index("-E") + 1]
+        not in ("echo", "make_directory", "touch", "compare_files", "sha256sum", "md5sum", "capabilities", "environment_")
+    ):
+        walker.find("ask", "run.option", "cmake -E works on files or runs a program", site.start, site.end)
     _project(walker, site, name)
     project_operands(walker, site.argv[1:], name)
     elsewhere(walker, site, name)
@@ -271,7 +282,7 @@ _LOADS = re.compile(
     r"^-{1,2}(exec|toolexec|vettool|javaagent|agentlib|agentpath|fplugin|Xclang|load|wrapper|specs|"
     r"rulesdir|plugin(s|-dir|-path|-search-dir)?|resolve-plugins-relative-to|script-shell|"
     r"import-hook|loader|unsafe-perm|linker|fuse-ld|use-ld|ld-path|pager|editor|gdb|debugger|init-script|"
-    r"I-script|serve|open|browser|pdb|trace|interactive)([=:]|$)|"
+    r"I-script|serve|open|install-types|script|browser|pdb|trace|interactive)([=:]|$)|"
     r"^-(B|wrapper)[/.~]|^-Dexec|^-Xplugin|^-Xbootclasspath|^-fplugin"
 )
 """Options by which tools load code or run programs of somebody else's choosing."""
@@ -300,7 +311,7 @@ def elsewhere(walker: Walker, site: Site, name: str) -> None:
         if key == "--host" and not equals:
             before = arg.text
             continue
-        text = value if equals and key.startswith("-") else arg.text
+        text = (value if equals and "/" not in key else arg.text).removeprefix("@")
         found = re.match(r"-[A-Za-z]([/~].*)$", text)
         option = key if equals else before
         if found:

@@ -32,6 +32,19 @@ def cat(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     return out
 
 
+def head(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``head -c 100G /dev/zero > x`` fills a disk."""
+    size = call.value("-c", "--bytes")
+    if (
+        size is not None
+        and site.sink == "file"
+        and re.fullmatch(r"(\d{10,}|\d+([GTPE]i?B?))", size.text)
+        and any(arg.text.startswith("/dev/") for arg in call.args)
+    ):
+        walker.find("deny", "exhaust.disk", f"{name} writes {size.text} bytes", size.start, size.end)
+    return None
+
+
 def same(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """A filter that may keep any line: origins stay, the text is not fixed any more."""
     return None

@@ -224,17 +224,43 @@ def project(walker: Walker, site: Site, name: str) -> None:
     known = walker.files.at(cwd) if cwd else None
     if known is not None and known.tags & {"net"}:
         walker.find("deny", "flow.download-run", f"{name} runs code that was just downloaded", site.start, site.end)
-    for file, text in ((p, s.text) for p, s in walker.files.written.items() if s.text):
-        base = file.rsplit("/", 1)[-1]
-        if name.split(maxsplit=1)[0] in ("make", "gmake") and base in ("Makefile", "makefile", "GNUmakefile"):
-            for line in (text or "").splitlines():
-                if line.startswith("\t"):
-                    walker.code(line.strip().lstrip("@-+").replace("$$", "$"), Arg("", site.start, site.end))
+    _written(walker, site, name)
     if cwd is not None and cwd != walker.facts.workspace:
         from warmgate_policies.shell.paths import inside
 
         if not inside(cwd, walker.facts.workspace):
             walker.find("ask", "opaque.script", f"{name} runs code from {cwd}, outside the workspace", site.start, site.end)
+
+
+def _written(walker: Walker, site: Site, name: str) -> None:
+    """Files that this very command wrote and the project's tools may now run: their content counts as run."""
+    from warmgate_policies.shell.code import python, script
+
+    at = Arg("", site.start, site.end)
+    for file, stream in list(walker.files.written.items()):
+        text, base = stream.text, file.rsplit("/", 1)[-1]
+        if not text or file in walker.judged:
+            continue
+        walker.judged.add(file)
+        kept = len(walker.findings)
+        if base in ("Makefile", "makefile", "GNUmakefile", "justfile", "Rakefile"):
+            for line in text.splitlines():
+                if line.startswith(("\t", "    ")):
+                    walker.code(line.strip().lstrip("@-+").replace("$$", "$"), at)
+        elif base.endswith(".py"):
+            python.judge(walker, text, at)
+            walker.findings[kept:] = [f for f in walker.findings[kept:] if f.rule not in ("dynamic.target", "delete.work")]
+        elif base == "package.json":
+            for found in re.finditer(r'"[\w:-]+"\s*:\s*"((?:\\.|[^"\\])*)"', text):
+                if re.search(r"[ ;&|]", found.group(1)):
+                    walker.code(found.group(1).replace('\\"', '"'), at)
+            walker.findings[kept:] = [f for f in walker.findings[kept:] if f.verdict == "deny"]
+        elif base.endswith((".sh", ".bash")):
+            walker.code(text, at)
+        elif base.endswith((".js", ".mjs", ".cjs", ".ts", ".mts", ".jsx", ".tsx")):
+            script.judge(walker, text, at, "js", site)
+            walker.findings[kept:] = [f for f in walker.findings[kept:] if f.verdict == "deny"]
+    del name
 
 
 def make(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
