@@ -7,7 +7,7 @@ for code that cannot (``_sync``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -67,6 +67,7 @@ class Keeper:
         gate: The gate.
         tools: Every tool the agent could be given, as OpenAI's schemas in their canonical order.
         on_ask: ``deny`` where nobody is there to approve.
+        prompt: System message that the agent's calls carry in front of the conversation, where it is not among the messages.
         model: Model or LoRA of the agent's calls, where it is not the settings' one.
         cache_salt: See :class:`warmgate.turn.Turn`.
         template_kwargs: See :class:`warmgate.turn.Turn`.
@@ -78,6 +79,7 @@ class Keeper:
         tools: Sequence[Mapping[str, Any]],
         *,
         on_ask: Literal["ask", "deny"] = "ask",
+        prompt: str | None = None,
         model: str | None = None,
         cache_salt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
@@ -86,6 +88,7 @@ class Keeper:
         self.tools = tuple(tools)
         self.names = tuple(map(tool_name, self.tools))
         self.on_ask = on_ask
+        self.prompt = prompt
         self.model = model
         self.cache_salt = cache_salt
         self.template_kwargs = dict(template_kwargs or {})
@@ -129,7 +132,7 @@ class Keeper:
         """
         turn = self._turn(state, messages, calls, user_turn)
         todo = self._todo(state, turn, batch)
-        decision, fault = await self._decide(self._only(state, turn, todo)) if todo else (None, None)
+        decision, fault = await self._decide(replace(turn, proposed_calls=tuple(todo.values()))) if todo else (None, None)
         return self._judged(state, turn, batch, todo, decision, fault)
 
     def judge_sync(
@@ -138,7 +141,7 @@ class Keeper:
         """See :meth:`judge`."""
         turn = self._turn(state, messages, calls, user_turn)
         todo = self._todo(state, turn, batch)
-        decision, fault = self._decide_sync(self._only(state, turn, todo)) if todo else (None, None)
+        decision, fault = self._decide_sync(replace(turn, proposed_calls=tuple(todo.values()))) if todo else (None, None)
         return self._judged(state, turn, batch, todo, decision, fault)
 
     def approve(self, state: GateState, ask: Ask, *, batch: str = "") -> tuple[GateState, Execute]:
@@ -210,9 +213,13 @@ class Keeper:
     # -- inside ------------------------------------------------------------------------------------------------------------------------
 
     def _turn(self, state: GateState, messages: Messages, calls: Sequence[ProposedCall], user_turn: int | None) -> Turn:
-        """The turn. A process that meets the session for the first time is told what the checkpoint says it has."""
-        if state.mounts is not None and self.gate.memory.of(state.session) is None:
-            self.gate.memory.keep(state.session, Held(state.user_turn or 0, state.mounts, state.offered or state.mounts))
+        """The turn. A gate that holds nothing of the session, or something else (an older checkpoint was taken up), is told what it has."""
+        if state.mounts is not None and self.gate.settings.mounts_mode == "enforce":
+            held, offered = self.gate.memory.of(state.session), state.offered or state.mounts
+            if held is None or (held.tools, held.offered) != (state.mounts, offered):
+                self.gate.memory.keep(state.session, Held(state.user_turn or 0, state.mounts, offered))
+        if self.prompt is not None:
+            messages = [{"role": "system", "content": self.prompt}, *messages]
         return Turn(
             state.session,
             messages,
@@ -280,9 +287,6 @@ class Keeper:
                 todo[number] = ProposedCall(name, call.name, call.arguments)
         return todo
 
-    def _only(self, state: GateState, turn: Turn, todo: Mapping[int, ProposedCall]) -> Turn:
-        return self._turn(state, turn.messages, tuple(todo.values()), turn.user_turn)
-
     def _standing(self, state: GateState, turn: Turn, call: ProposedCall) -> Reject | None:
         """What is rejected whatever a policy would say."""
         mounted = state.mounts if state.mounts is not None else self.names
@@ -314,13 +318,15 @@ class Keeper:
         changes: dict[str, Any] = {}
         if decision is not None:
             changes = {"decision": decision.id, "worker": decision.worker, "headers": dict(decision.headers)}
-            if state.mounts is None:
-                changes |= {"mounts": decision.mounts.tools, "offered": decision.mounts.offered, "user_turn": turn.user_turns}
-            if decision.mounts.announce:
-                changes["announce"] = tuple(dict.fromkeys((*state.announce, *decision.mounts.announce)))
+            mounts = decision.mounts
+            if state.mounts is None or mounts.changed:
+                changes |= {"mounts": mounts.tools, "offered": self._offered(state, mounts), "user_turn": turn.user_turns}
+            if mounts.announce:
+                changes["announce"] = tuple(dict.fromkeys((*state.announce, *mounts.announce)))
         later = state.with_(**changes) if changes else state
+        had = state if state.mounts is not None else later  # what the model had when it proposed these
         for number, call in enumerate(turn.proposed_calls):
-            standing = self._standing(later, turn, call)
+            standing = self._standing(had, turn, call)
             if standing is not None:
                 outcomes.append(standing)
                 continue

@@ -17,7 +17,7 @@ from warmgate.foreign import mapping, text
 
 SCHEMA = "warmgate.gate/1"
 
-RECORDS = 256
+RECORDS = 64
 """Verdicts kept, newest: more than a turn proposes. An older one is judged again when it is wanted."""
 
 REFUSALS = 4096

@@ -16,7 +16,7 @@ The state has a ``gate`` channel: derive it from :class:`GateMessagesState`, or 
 from warmgate_adapters.langgraph.channel import GateChannel, GateMessagesState
 from warmgate_adapters.langgraph.edges import gate_edge
 from warmgate_adapters.langgraph.gate_node import GateNode
-from warmgate_adapters.langgraph.model import ModelNode, bind_offered, chat_model
+from warmgate_adapters.langgraph.model import ModelNode, chat_model
 from warmgate_adapters.langgraph.session import session_of
 from warmgate_adapters.langgraph.tool_node import GatedToolNode
 
@@ -26,7 +26,6 @@ __all__ = [
     "GateNode",
     "GatedToolNode",
     "ModelNode",
-    "bind_offered",
     "chat_model",
     "gate_edge",
     "session_of",

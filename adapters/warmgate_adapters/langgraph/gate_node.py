@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from langchain_core.messages import HumanMessage, SystemMessage
@@ -30,7 +30,7 @@ class GateNode(Runnable[Any, dict[str, Any]]):
         messages_key: The channel of the conversation.
         announce_as: Role of the announcing message. Some chat templates take a system message at the start alone.
         name: Name of the node.
-        keeper: Arguments of :class:`~warmgate_adapters.core.Keeper`: ``model``, ``cache_salt``, ``template_kwargs``.
+        keeper: Arguments of :class:`~warmgate_adapters.core.Keeper`: ``prompt``, ``model``, ``cache_salt``, ``template_kwargs``.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class GateNode(Runnable[Any, dict[str, Any]]):
         messages_key: str = "messages",
         announce_as: Literal["system", "user"] = "system",
         name: str = "gate",
-        **keeper: Any,
+        keeper: Mapping[str, Any] | None = None,
     ) -> None:
-        self.keeper = Keeper(gate, schemas(tools), **keeper)
+        self.keeper = Keeper(gate, schemas(tools), **(keeper or {}))
         self.agent = agent
         self.messages_key = messages_key
         self.announce_as = announce_as

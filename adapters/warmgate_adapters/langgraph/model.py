@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, SystemMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
@@ -47,10 +47,10 @@ class ModelNode(Runnable[Any, dict[str, Any]]):
         agent: Naming = None,
         messages_key: str = "messages",
         name: str = "model",
-        **keeper: Any,
+        keeper: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
-        self.keeper = Keeper(gate, schemas(tools), **keeper)
+        self.keeper = Keeper(gate, schemas(tools), **(keeper or {}))
         self.agent = agent
         self.messages_key = messages_key
         self.name = name
@@ -59,7 +59,7 @@ class ModelNode(Runnable[Any, dict[str, Any]]):
         """The model's message."""
         config = ensure_config(config)
         state, messages = self._read(input, config)
-        reply = self._bound(state).invoke(messages, config)
+        reply = _bind(self.model, self.keeper, state).invoke(self._prompted(messages), config)
         events.survived(state.session, self.keeper.observe_sync(state, openai_messages(messages), usage_of(reply)))
         return {self.messages_key: [reply]}
 
@@ -67,7 +67,7 @@ class ModelNode(Runnable[Any, dict[str, Any]]):
         """See :meth:`invoke`."""
         config = ensure_config(config)
         state, messages = self._read(input, config)
-        reply = await self._bound(state).ainvoke(messages, config)
+        reply = await _bind(self.model, self.keeper, state).ainvoke(self._prompted(messages), config)
         events.survived(state.session, await self.keeper.observe(state, openai_messages(messages), usage_of(reply)))
         return {self.messages_key: [reply]}
 
@@ -76,22 +76,12 @@ class ModelNode(Runnable[Any, dict[str, Any]]):
         session = session_of(config, channel, self.agent)
         return GateState.read(channel, session), list(as_messages(field(state, self.messages_key)))
 
-    def _bound(self, state: GateState) -> Runnable[Any, AIMessage]:
-        return _bind(self.model, self.keeper, state)
+    def _prompted(self, messages: list[Any]) -> list[Any]:
+        return messages if self.keeper.prompt is None else [SystemMessage(self.keeper.prompt), *messages]
 
-
-def bind_offered(model: BaseChatModel, tools: Sequence[Tool], gate: Gate, state: Any, config: RunnableConfig) -> Runnable[Any, AIMessage]:
-    """For a model node of your own: the model with the tools that the session offers and the headers that keep it on its worker.
-
-    Args:
-        model: As :class:`ModelNode`'s.
-        tools: As :class:`GateNode`'s.
-        gate: The gate.
-        state: The graph's state.
-        config: The node's.
-    """
-    channel = kept(state, "bind_offered")
-    return _bind(model, Keeper(gate, schemas(tools)), GateState.read(channel, session_of(config, channel)))
+    def bound(self, state: Any, config: RunnableConfig) -> Runnable[Any, AIMessage]:
+        """For a node of one's own: the model with the tools that the session offers and what keeps it on its worker and its prefix."""
+        return _bind(self.model, self.keeper, self._read(state, config)[0])
 
 
 def chat_model(gate: Gate, **arguments: Any) -> ChatOpenAI:
@@ -129,4 +119,11 @@ def _bind(model: BaseChatModel, keeper: Keeper, state: GateState) -> Runnable[An
     offered = [dict(tool) for tool in keeper.offered(state)]
     bound: Runnable[Any, Any] = model.bind_tools(cast("Any", offered)) if offered else model
     headers: Mapping[str, str] = state.headers or {keeper.gate.settings.session_header: state.session}
-    return cast("Runnable[Any, AIMessage]", bound.bind(extra_headers=dict(headers)))
+    body: dict[str, Any] = {}
+    salt = keeper.cache_salt or keeper.gate.settings.cache_salt
+    if salt is not None:
+        body["cache_salt"] = salt
+    if keeper.template_kwargs:
+        body["chat_template_kwargs"] = keeper.template_kwargs
+    more: dict[str, Any] = {"extra_body": body} if body else {}
+    return cast("Runnable[Any, AIMessage]", bound.bind(extra_headers=dict(headers), **more))

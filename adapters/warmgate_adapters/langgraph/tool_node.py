@@ -98,7 +98,7 @@ class GatedToolNode(ToolNode):
         messages_key: The channel of the conversation.
         wrap_tool_call: As :class:`~langgraph.prebuilt.ToolNode`'s; the gate stands inside it.
         awrap_tool_call: The same for async.
-        keeper: Arguments of :class:`~warmgate_adapters.core.Keeper`: ``model``, ``cache_salt``, ``template_kwargs``.
+        keeper: As :class:`GateNode`'s.
         node: Other arguments of ToolNode: ``name``, ``tags``, ``handle_tool_errors``.
     """
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import InjectedToolCallId
 from langchain_core.tools import tool as as_tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -34,7 +35,6 @@ from warmgate_adapters.langgraph import (
     GateMessagesState,
     GateNode,
     ModelNode,
-    bind_offered,
     chat_model,
     gate_edge,
     session_of,
@@ -452,12 +452,11 @@ async def test_a_tool_that_does_not_exist_is_no_error_of_the_run():
 
 async def test_a_node_of_ones_own_binds_what_is_offered():
     async with world(says("done"), mounts=Sets({1: ("read",)})) as w:
-        model = w.model()
+        node = ModelNode(w.model(), w.tools, w.gate)
 
-        async def mine(state, config):
-            return {"messages": [await bind_offered(model, w.tools, w.gate, state, config).ainvoke(state["messages"], config)]}
+        async def mine(state: GateMessagesState, config: RunnableConfig):
+            return {"messages": [await node.bound(state, config).ainvoke(state["messages"], config)]}
 
-        mine.__annotations__ = {}
         builder = StateGraph(GateMessagesState)
         builder.add_node("gate", GateNode(w.gate, w.tools))
         builder.add_node("model", mine)
@@ -517,3 +516,41 @@ async def test_a_gate_that_cannot_be_reached_at_all_lets_the_graph_go_on():
         assert len(results(state)) == 1
         await nowhere.aclose()
         del alive
+
+
+async def test_prompt_salt_and_template_arguments_reach_gate_and_model_alike():
+    """What only one of them knows makes two prompts of one."""
+    told = {"prompt": "You mend code. " * 30, "cache_salt": "tenant", "template_kwargs": {"enable_thinking": False}}
+    async with world(calls(LS), says("done"), mounts=Sets({1: ("shell",)})) as w:
+        builder = StateGraph(GateMessagesState)
+        builder.add_node("gate", GateNode(w.gate, w.tools, keeper=told))
+        builder.add_node("model", ModelNode(w.model(), w.tools, w.gate, keeper=told))
+        builder.add_node("tools", GatedToolNode(w.tools, w.gate, keeper=told))
+        builder.add_edge(START, "gate")
+        builder.add_edge("gate", "model")
+        builder.add_conditional_edges("model", gate_edge)
+        builder.add_edge("tools", "gate")
+        state = await builder.compile(checkpointer=InMemorySaver()).ainvoke(said("x"), thread())
+        assert [type(m) for m in state["messages"]] == [HumanMessage, AIMessage, ToolMessage, AIMessage]
+        sent = [e.json() for e in w.worker.requests if e.path == "/v1/chat/completions"]
+        assert [(b["messages"][0]["role"], b["cache_salt"], b["chat_template_kwargs"]["enable_thinking"]) for b in sent] == [
+            ("system", "tenant", False)
+        ] * 2
+        assert [o.predicted_tokens for _, o in w.gate.observations] == [o.reported_tokens for _, o in w.gate.observations]
+        assert all(o.cached_tokens for _, o in w.gate.observations[1:])
+
+
+async def test_going_back_to_an_older_checkpoint_goes_back_to_its_tools():
+    """A fork of the conversation has never heard of what was announced later."""
+    sets = Sets({1: ("shell",), 2: ("shell", "read")}, announce={2: ("read",)})
+    async with world(says("a"), calls(("read", {"path": "x"})), says("b"), mounts=sets) as w:
+        graph = w.graph(InMemorySaver())
+        await graph.ainvoke(said("1"), thread())
+        older = (await graph.aget_state(thread())).config
+        await graph.ainvoke(said("2"), thread())
+        assert w.ran == ["x"]
+        w.gate.down = True  # nothing can be mounted anew
+        state = await graph.ainvoke(said("other"), older)
+        assert state["gate"]["mounts"] == ["shell"]
+        assert w.ran == ["x"]
+        assert "not mounted" in results(state)[0]
