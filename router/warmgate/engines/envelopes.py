@@ -38,6 +38,9 @@ NOT_SUPPORTED_CAUSES = (
 )
 """Likely causes of a 501, after vLLM 0.32's ``select_read_strategy`` and ``type_label_ids``; the reply itself names none."""
 
+_LONGEST = 4000
+"""Characters of a message that are looked at; it is shown much shorter."""
+
 Json = Mapping[str, Any]
 
 
@@ -51,12 +54,12 @@ def server_words(body: bytes) -> tuple[str | None, str]:
     try:
         data = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        text = re.sub(r"<[^>]*>", " ", body[:4000].decode("utf-8", "replace"))  # an HTML page of a proxy
+        text = re.sub(r"<[^>]*>", " ", body[:_LONGEST].decode("utf-8", "replace"))  # an HTML page of a proxy
         return one_line(text) or None, ""
     if not isinstance(data, dict):
-        return (one_line(str(data)) or None) if data is not None else None, ""
+        return (one_line(str(data)[:_LONGEST]) or None) if data is not None else None, ""
     found = list(_messages(cast("Json", data)))
-    words = "; ".join(message for message, _ in found)
+    words = "; ".join(message[:_LONGEST] for message, _ in found)
     return one_line(_without_input(words)) or None, " ".join(kind for _, kind in found).lower()
 
 

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
 from collections.abc import Mapping
@@ -35,6 +36,9 @@ from warmgate.secret import remember
 
 MAX_BODY = 4 << 20
 """Longest reply read, in bytes. 64 questions of 26 options take about 100 kB."""
+
+BREATH = 256
+"""Chunks after which the loop gets a turn: thousands of tiny ones may be buffered already, and the deadline's timer must strike."""
 
 CONNECT_S = 2.0
 """Longest wait for a connection: a host that drops packets should leave time for the next engine."""
@@ -188,6 +192,8 @@ class Http:
             if size > self.max_body:
                 raise too_long(self.worker, request_id, self.max_body)
             chunks.append(chunk)
+            if len(chunks) % BREATH == 0:
+                await asyncio.sleep(0)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def post(self, path: str, body: bytes, *, deadline: Deadline, request_id: str) -> bytes:

@@ -6,6 +6,7 @@ Importing this module imports ``openai``, which takes half a second: it belongs 
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Protocol, Self
@@ -18,7 +19,7 @@ from warmgate.engines.deadline import Deadline
 from warmgate.engines.envelopes import error_of
 from warmgate.engines.faults import fault_of
 from warmgate.engines.handshake import handshake_closed
-from warmgate.engines.http import CONNECT_S, MAX_BODY, base_url, bearer, checked, default_tls, request_headers, too_long
+from warmgate.engines.http import BREATH, CONNECT_S, MAX_BODY, base_url, bearer, checked, default_tls, request_headers, too_long
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.retry import RetryPolicy, retrying
 from warmgate.errors import MalformedAnswer, one_line
@@ -74,11 +75,14 @@ class _Stream(httpx2.AsyncByteStream):
         self._limit = limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = self._limit
+        left, count = self._limit, 0
         async for chunk in self._inner:
             left -= len(chunk)
             if left < 0:
                 raise too_long(self._worker, self._request_id, self._limit)
+            count += 1
+            if count % BREATH == 0:
+                await asyncio.sleep(0)
             yield chunk
 
     async def aclose(self) -> None:

@@ -82,6 +82,15 @@ async def huge_error(_: Sent, writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
+async def crumbs(_: Sent, writer: asyncio.StreamWriter) -> None:
+    """Chunks of one byte, thousands in each packet: reading what has arrived takes longer than the deadline allows."""
+    writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"1\r\nx\r\n" * 1000)
+        await writer.drain()
+        await asyncio.sleep(0.002)
+
+
 async def redirect(sent: Sent, writer: asyncio.StreamWriter) -> None:
     assert "elsewhere" not in sent.path
     writer.write(reply(307, b"", location="/elsewhere"))
@@ -108,6 +117,7 @@ async def odd(_: Sent, writer: asyncio.StreamWriter) -> None:
         (huge, MalformedAnswer),
         (huge_announced, MalformedAnswer),
         (huge_error, MalformedAnswer),
+        (crumbs, (DeadlineExceeded, MalformedAnswer)),
         (redirect, ServerFault),
         (empty, MalformedAnswer),
         (odd, MalformedAnswer),
