@@ -62,7 +62,8 @@ def program_name(walker: Walker, site: Site, first: Arg) -> str | None:
         walker.find("deny", "conceal.unicode", "names a program with look-alike or control characters", first.start, first.end)
         return None
     if UNKNOWN in text:
-        verdict = "deny" if first.tags & {"net", "decoded"} else "ask"
+        hidden = first.computed and not walker.default_ifs
+        verdict = "deny" if first.tags & {"net", "decoded"} or hidden else "ask"
         walker.find(
             "deny" if verdict == "deny" else "ask",
             "dynamic.program",

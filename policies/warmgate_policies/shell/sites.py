@@ -411,12 +411,14 @@ class Walker:
     def _whileclause(self, node: Tree, sink: str, stmt: Tree) -> Stream:
         self.run(node.get("Cond"))
         if _endless(node) and not _breaks(node.get("Do")):
-            kept = len(self.findings)
-            self.programs.append("endless")
+            ran, written = len(self.programs), len(self.files.written)
             out = self._loop([*(kids(node, "Cond")), *(kids(node, "Do"))], sink)
-            self.programs.remove("endless")
-            del kept
             start, end = span(node)
+            body = self.programs[ran:]
+            if "sleep" not in body and (
+                len(self.files.written) > written or {"mkdir", "cp", "tee", "touch", "dd", "mktemp", "fallocate"} & set(body)
+            ):
+                self.find("deny", "exhaust.disk", "writes without end", start, end)
             self.find("ask", "loop.endless", "loops without an end", start, end)
             return out
         return self._loop([*(kids(node, "Cond")), *(kids(node, "Do"))], sink)
@@ -488,7 +490,7 @@ class Walker:
         for name in names:
             text = str(name.get("Value", ""))
             self.state.functions[text] = node["Body"]
-            if re.search(r"(^|[^\w])" + re.escape(text) + r"\s*\|\s*" + re.escape(text) + r"\s*&", self._text(node)):
+            if re.search(r"(^|[^\w])" + re.escape(text) + r"\s*\|\s*" + re.escape(text) + r"(\s|$)", self._text(node)):
                 self.flag("deny", "exhaust.forkbomb", "defines a function that starts itself without end", node)
         return EMPTY
 

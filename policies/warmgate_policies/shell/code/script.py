@@ -66,7 +66,7 @@ _FETCH_RUN = re.compile(
     r"Function|\bexec\w*\b|\bsystem\b|instance_eval)"
 )
 _REVERSE = re.compile(
-    r"(?is)(socket|TCPSocket|fsockopen|net\.(connect|Socket|createConnection)|IO::Socket).{0,400}(/bin/(ba)?sh|\bsh\b|exec|spawn)"
+    r"(?is)(socket|TCPSocket|fsockopen|net\.(connect|Socket|createConnection)|IO::Socket).{0,400}(popen|/bin/(ba)?sh|\bsh\b|exec|spawn)"
 )
 
 
@@ -82,6 +82,8 @@ def judge(walker: Walker, text: str, arg: Arg, language: str, site: Site | None 
         find(verdict, "dynamic.code", f"runs inline {language} that the text of the command does not fix")
     if not text.isascii() and re.search(r"[^\x00-\x7f]", _STRING.sub("", text)):
         find("ask", f"code.{language}", f"inline {language} is written with unusual characters")
+    if re.search(r"\bfork\b\s*(while|until)|while\s*\(?.{0,40}\bfork\b|loop\s*\{?\s*fork", text):
+        find("deny", "exhaust.forkbomb", "inline code starts itself without end")
     if _REVERSE.search(text):
         find("deny", "rce.reverse", "inline code ties a shell to a connection")
     elif _FETCH_RUN.search(text):

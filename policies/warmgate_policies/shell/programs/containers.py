@@ -57,6 +57,19 @@ def run(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     return NOTHING_KNOWN
 
 
+def inspect(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``docker inspect``: everything includes the environment; a format that names harmless fields does not."""
+    form = call.value("-f", "--format")
+    if (
+        form is None
+        or UNKNOWN in form.text
+        or re.search(r"(?i)env|json\s+\.(Config)?\s*}|range|index|\.Config\s*}|{{\s*\.\s*}}|Args|Cmd|Label|printf", form.text)
+    ):
+        walker.find("ask", "container.env", f"{name} may print a container's environment", site.start, site.end)
+        return Stream(tags=frozenset({"env"}))
+    return NOTHING_KNOWN
+
+
 def _mounted(walker: Walker, spec: Arg, name: str, key: str) -> None:
     if key == "--mount":
         found = re.search(r"(?:source|src)=([^,]*)", spec.text)

@@ -316,6 +316,8 @@ def grep(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         if value.text:
             walker.code(value.text, value)
             walker.find("deny", "conceal.option", "git grep is told to run a program", value.start, value.end)
+    if call.has("-l", "--files-with-matches", "--name-only"):
+        return Stream(shape="path", pattern="**/tracked-file")
     return None
 
 

@@ -316,7 +316,7 @@ def elsewhere(walker: Walker, site: Site, name: str) -> None:
         option = key if equals else before
         if found:
             option, text = text[:2], found.group(1)
-        if text.startswith(("/", "~", "..")) and UNKNOWN not in text and not re.search(r"[\s:]", text):
+        if text.startswith(("/", "~", "..")) and not text.startswith("//") and UNKNOWN not in text and not re.search(r"[\s:]", text):
             for place, fallback in roles.places(walker, replace(arg, text=text)):
                 if fallback or place.kind in ("workspace", "device", "system", "cache"):
                     continue

@@ -24,7 +24,7 @@ _VALUED = {"-maxdepth", "-mindepth", "-name", "-iname", "-path", "-ipath", "-who
 _KEYS = re.compile(
     r"(?i)PRIVATE KEY|BEGIN .*KEY|AKIA\[|aws_secret|id_rsa|id_ed25519|ghp_|xox[bp]|password|passwd|secret|token|credential|api.?key"
 )
-_SECRET_WORDS = re.compile(r"(?i)token|secret|passw|key|credential|auth|aws_|api")
+_SECRET_WORDS = re.compile(r"(?i)token|secret|passw|key|credential|auth|aws|api")
 
 
 def find(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:

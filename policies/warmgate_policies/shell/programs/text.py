@@ -34,6 +34,8 @@ def cat(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 
 def head(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``head -c 100G /dev/zero > x`` fills a disk."""
+    if name == "tail" and any(arg.text in ("/dev/zero", "/dev/urandom", "/dev/random", "/dev/full") for arg in call.args):
+        walker.find("deny", "exhaust.memory", f"{name} keeps an endless file in memory", site.start, site.end)
     size = call.value("-c", "--bytes")
     if (
         size is not None
