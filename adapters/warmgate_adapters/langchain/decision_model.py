@@ -158,7 +158,19 @@ class SystemOneDecisionModel(BaseDecisionModel):
             model=known.model if known is not None else None,
         )
         asker = Asker(gate.means, turn, token_hex(8), agent, target, deadline)
-        result = await (asker.ask(asked, turn.tools) if messages else asker.facts(asked, plain(state)))
+        if messages:
+            result = await asker.ask(asked, turn.tools)
+        else:
+            request = AskRequest(
+                questions=asked,
+                state=plain(state),
+                model=None if gate.settings.gate_workers else turn.model,
+                cache_salt=turn.cache_salt or gate.settings.cache_salt,
+                priority=gate.settings.priority,
+                request_id=asker.id,
+                headers=asker.headers(target),
+            )
+            result = await gate.means.chain(target.worker).ask(request, deadline=deadline)
         why = "; ".join(dict.fromkeys([*result.unanswered.values(), *([result.reason] if result.reason else [])]))
         return result.answers, result.usage, why
 

@@ -25,6 +25,7 @@ from warmgate_adapters.langchain.catalogue import Catalogue
 from warmgate_adapters.langchain.planning import Plan, Proposal, asettle, settle
 from warmgate_adapters.langchain.prompts import Opening, openings
 from warmgate_adapters.langchain.state import Edited, GateAgentState, UserTurn, user_turn
+from warmgate_adapters.langchain.unfinished import Unfinished
 from warmgate_adapters.langgraph import events
 from warmgate_adapters.langgraph.messages import ANNOUNCES, Tool, before_last_call, openai_messages, proposed, usage_of
 from warmgate_adapters.langgraph.session import Naming, session_of
@@ -37,6 +38,7 @@ class _Before:
     """A model call about to be made."""
 
     keeper: Keeper
+    kept: GateState
     state: GateState
     system: Mapping[str, Any] | None
     messages: list[dict[str, Any]]
@@ -91,6 +93,7 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         self.agent = agent
         self.catalogue = Catalogue(gate, tools, on_ask, keeper or {})
         self._openings = openings(gate)
+        self._unfinished = Unfinished()
 
     # -- the model's call --------------------------------------------------------------------------------------------------------------
 
@@ -122,19 +125,12 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         self.catalogue.add(request.tools)
         keeper = self.catalogue.keeper()
         kept = mapping(request.state)
-        state = self._owed(self._state(kept), keeper)
+        checkpoint = self._state(kept)
         system = None if request.system_message is None else openai_messages([request.system_message])[0]
         messages = openai_messages(request.messages)
         turn = user_turn(request.messages, cast("UserTurn | None", kept.get("gate_turn")))
-        return _Before(keeper, state, system, messages if system is None else [system, *messages], turn)
-
-    def _owed(self, state: GateState, keeper: Keeper) -> GateState:
-        """Tools that were mounted by a call that failed before its reply: their announcement went with it."""
-        held = self.gate.memory.of(state.session)
-        if held is None:
-            return state
-        owed = [name for name in keeper.names if name in held.tools and name not in held.offered and name not in state.announced]
-        return state.with_(announce=tuple(dict.fromkeys((*state.announce, *owed)))) if owed else state
+        state = self._unfinished.of(checkpoint)
+        return _Before(keeper, checkpoint, state, system, messages if system is None else [system, *messages], turn)
 
     def _mounted(
         self, request: ModelRequest[ContextT], call: _Before, mounted: Mounted
@@ -145,10 +141,14 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         settings = dict(request.model_settings)
         headers = state.headers or {self.gate.settings.session_header: state.session}
         settings["extra_headers"] = {**mapping(settings.get("extra_headers")), **headers}
+        if body := _body(call.keeper):
+            own = mapping(getattr(request.model, "extra_body", None))
+            settings["extra_body"] = {**own, **mapping(settings.get("extra_body")), **body}
         keeper, first = call.keeper, next((message.id for message in request.messages), None)
         opening = Opening(call.system, mounted.tools, first, keeper.template_kwargs, keeper.cache_salt, keeper.model)
         self._openings.note(state.session, opening)
         request = request.override(tools=self.catalogue.select(request.tools, mounted.tools), model_settings=settings)
+        self._unfinished.begin(call.kept, call.state, state)
         if mounted.announcement is None:
             return request, None
         message = HumanMessage(mounted.announcement, additional_kwargs={ANNOUNCES: list(state.announced)})
@@ -161,6 +161,7 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         self, response: ModelResponse[ResponseT], mounted: Mounted, call: _Before, announcement: HumanMessage | None
     ) -> ExtendedModelResponse[ResponseT]:
         """The reply, and behind it what the checkpoint keeps. The announcement comes before the reply, as it was sent."""
+        self._unfinished.end(mounted.state)
         if announcement is not None:
             response = ModelResponse([announcement, *response.result], response.structured_response)
         update = {"gate": mounted.state.to_json(), "gate_turn": call.turn}
@@ -286,6 +287,13 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         opening = self._openings.of(state.session)
         system = [dict(opening.system)] if opening is not None and opening.system is not None else []
         return [*system, *openai_messages(messages)]
+
+
+def _body(keeper: Keeper) -> dict[str, Any]:
+    """What the decision carries and the call must carry as well, to share its prefix."""
+    salt = keeper.cache_salt or keeper.gate.settings.cache_salt
+    made: dict[str, Any] = {} if salt is None else {"cache_salt": salt}
+    return {**made, "chat_template_kwargs": keeper.template_kwargs} if keeper.template_kwargs else made
 
 
 def _usage(response: ModelResponse[Any]) -> dict[str, Any] | None:

@@ -66,7 +66,7 @@ def settle(proposal: Proposal) -> Plan:
             answer = _restored(decide, once("warmgate.judge", judge)().result(), ran)
             fresh = bool(ran)
         else:
-            answer = interrupt(answers.question(step.asks))
+            answer = interrupt(answers.question(step.asks, step.problem))
             if once("warmgate.answered", _same)(fresh).result():
                 answer = None
         step = _next(story, answer)
@@ -90,7 +90,7 @@ async def asettle(proposal: Proposal) -> Plan:
             answer = _restored(decide, await once("warmgate.judge", judge)(), ran)
             fresh = bool(ran)
         else:
-            answer = interrupt(answers.question(step.asks))
+            answer = interrupt(answers.question(step.asks, step.problem))
             if await once("warmgate.answered", _asame)(fresh):
                 answer = None
         step = _next(story, answer)
