@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 
 from warmgate.engines.handshake import handshake_closed
+from warmgate.engines.surplus import close_if_surplus
 
 KEEP_S = 60.0
 """Seconds an idle connection stays open."""
@@ -48,16 +49,20 @@ class Lanes(httpx.AsyncBaseTransport):
             await lane.aclose()  # its connection is in an unknown state
             raise
         assert isinstance(response.stream, httpx.AsyncByteStream)
-        response.stream = _Stream(response.stream, lambda: self._done(lane))
+        network = response.extensions.get("network_stream")
+        response.stream = _Stream(response.stream, lambda: self._done(lane, network))
         return response
 
     def _lane(self) -> httpx.AsyncHTTPTransport:
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP_S)
         return httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, http2=False, limits=limits)
 
-    def _done(self, lane: httpx.AsyncHTTPTransport) -> None:
-        self._free.append(lane)
-        self._room.release()
+    async def _done(self, lane: httpx.AsyncHTTPTransport, network: object) -> None:
+        try:
+            await close_if_surplus(lane, network)
+        finally:
+            self._free.append(lane)
+            self._room.release()
 
     async def aclose(self) -> None:
         """Close what is idle; lanes in use close with their response."""
@@ -68,9 +73,9 @@ class Lanes(httpx.AsyncBaseTransport):
 class _Stream(httpx.AsyncByteStream):
     """A body that gives its lane back when it is closed."""
 
-    def __init__(self, inner: httpx.AsyncByteStream, done: Callable[[], None]) -> None:
+    def __init__(self, inner: httpx.AsyncByteStream, done: Callable[[], Awaitable[None]]) -> None:
         self._inner = inner
-        self._done: Callable[[], None] | None = done
+        self._done: Callable[[], Awaitable[None]] | None = done
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner:
@@ -82,4 +87,4 @@ class _Stream(httpx.AsyncByteStream):
             await self._inner.aclose()
         finally:
             if done is not None:
-                done()
+                await done()

@@ -22,6 +22,7 @@ from warmgate.engines.handshake import handshake_closed
 from warmgate.engines.http import BREATH, CONNECT_S, MAX_BODY, base_url, bearer, checked, default_tls, request_headers, too_long
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.retry import RetryPolicy, retrying
+from warmgate.engines.surplus import close_if_surplus
 from warmgate.errors import MalformedAnswer, one_line
 
 
@@ -60,7 +61,9 @@ class _Bounded(httpx2.AsyncBaseTransport):
         if announced.isdecimal() and int(announced) > self._limit:
             await response.stream.aclose()
             raise too_long(self._worker, request_id, self._limit)
-        response.stream = _Stream(response.stream, self._worker, request_id, self._limit)
+        network = response.extensions.get("network_stream")
+        stream = _Stream(response.stream, self._worker, request_id, self._limit, lambda: close_if_surplus(self._inner, network))
+        response.stream = stream
         return response
 
     async def aclose(self) -> None:
@@ -68,11 +71,14 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 class _Stream(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream, worker: str, request_id: str, limit: int) -> None:
+    def __init__(
+        self, inner: httpx2.AsyncByteStream, worker: str, request_id: str, limit: int, done: Callable[[], Awaitable[None]]
+    ) -> None:
         self._inner = inner
         self._worker = worker
         self._request_id = request_id
         self._limit = limit
+        self._done = done
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left, count = self._limit, 0
@@ -86,7 +92,10 @@ class _Stream(httpx2.AsyncByteStream):
             yield chunk
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        try:
+            await self._inner.aclose()
+        finally:
+            await self._done()
 
 
 class OpenAIHttp:

@@ -232,3 +232,21 @@ async def test_a_chain_over_hanging_servers_ends_in_time_with_nothing_left():
             if best <= DEADLINE_S + 0.05:
                 break
         assert best <= DEADLINE_S + 0.05
+
+
+@pytest.mark.parametrize("name", ["systemone", "decisions-sglang", "decisions", "round_trip"])
+@pytest.mark.parametrize("after", [b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n", b"\r\nsome words\r\n\r\n"], ids=["a reply", "garbage"])
+async def test_what_a_server_sends_beyond_its_reply_is_never_the_next_one(name: str, after: bytes):
+    """Two replies to one request, as a confused proxy sends them: the second would be taken for the answer to another question."""
+    refusal = reply(418, {"error": {"message": "first"}})
+
+    async def twice(_: Sent, writer: asyncio.StreamWriter) -> None:
+        writer.write(refusal + after)
+
+    with Scripted(twice) as server:
+        async with nothing_left(), ENGINES[name](server.url, model="m", policy=RetryPolicy(attempts=1)) as engine:
+            for number in range(1, 4):
+                with pytest.raises(ServerFault) as caught:
+                    await engine.ask(AskRequest(questions=QUESTIONS, state="x"), deadline=Deadline(5))
+                assert (caught.value.status, caught.value.server_words) == (418, "first")
+                assert len(server.sent) == number
