@@ -198,6 +198,12 @@ class Desk:
         await self.judge(session, context, (call,))
         return session.outcomes[call.id, session.keeper.binding(call)]
 
+    async def hosted(self, session: Session, call: ProposedCall) -> Outcome:
+        """What becomes of a call to a tool that the provider lists: it stands in no request of ours, so it is judged beside the session."""
+        schema = {"type": "function", "function": {"name": call.name, "parameters": {"type": "object", "properties": {}}}}
+        judged = await Keeper(self.gate, (schema,)).judge(GateState(session=f"{session.key}/{call.name}"), session.messages, (call,))
+        return judged.outcomes[0]
+
     async def last_word(
         self, session: Session, context: RunContextWrapper[Any], call: ProposedCall, *, attended: bool, as_proposed: bool
     ) -> Execute | Reject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -18,6 +19,7 @@ from agents import (
     Tool,
     TResponseInputItem,
     Usage,
+    UserError,
 )
 from agents.models.chatcmpl_converter import Converter
 
@@ -28,8 +30,16 @@ Message = dict[str, Any]
 
 
 def messages_of(instructions: str | None, items: str | Iterable[TResponseInputItem], model: str, base_url: str = "") -> list[Message]:
-    """Messages as the SDK's chat completions model sends them; the model and its URL decide what of a reasoning is sent again."""
-    made = [cast("Message", one) for one in Converter.items_to_messages(items, model=model, base_url=base_url)]
+    """Messages as the SDK's chat completions model sends them; the model and its URL decide what of a reasoning is sent again.
+
+    What only the Responses API can send is told in the nearest shape that a chat has, or left out: such a prompt is never ours to align.
+    """
+    try:
+        found = Converter.items_to_messages(items, model=model, base_url=base_url)
+    except UserError:
+        chatty = [told for item in items if (told := _chatty(item)) is not None]
+        found = Converter.items_to_messages(chatty, model=model, base_url=base_url)
+    made = [cast("Message", one) for one in found]
     return [{"content": instructions, "role": "system"}, *made] if instructions else made
 
 
@@ -135,6 +145,26 @@ def usage_shape(usage: Usage) -> Message | None:
 def _local(name: str, description: str, *fields: str) -> Message:
     parameters = {"type": "object", "properties": {one: {"type": "string"} for one in fields}}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+def _chatty(item: Any) -> TResponseInputItem | None:
+    raw = _plain(item)
+    call = proposed(item)
+    kind, call_id = str(raw.get("type") or "message"), raw.get("call_id")
+    told: Any = raw
+    if call is not None and kind != "function_call":
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        told = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
+    elif kind.endswith("_call_output") and kind != "function_call_output" and call_id:
+        told = {"type": "function_call_output", "call_id": call_id, "output": str(raw.get("output") or "")}
+    elif kind == "apply_patch_call" and call_id:
+        arguments = json.dumps(raw.get("operation"), ensure_ascii=False, default=str)
+        told = {"type": "function_call", "call_id": call_id, "name": "apply_patch", "arguments": arguments}
+    try:
+        Converter.items_to_messages([told], model="")
+    except UserError:
+        return None
+    return cast("TResponseInputItem", told)
 
 
 def _plain(item: Any) -> Mapping[str, Any]:

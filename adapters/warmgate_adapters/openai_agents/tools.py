@@ -214,7 +214,7 @@ class _Gated:
         async def approve(request: MCPToolApprovalRequest) -> MCPToolApprovalFunctionResult:
             name = f"{request.data.server_label}.{request.data.name}"
             call = ProposedCall(request.data.id, name, request.data.arguments)
-            outcome = await self.desk.outcome(self.session(request.ctx_wrapper), request.ctx_wrapper, call)
+            outcome = await self.desk.hosted(self.session(request.ctx_wrapper), call)
             if isinstance(outcome, Execute):
                 return {"approve": True}
             if isinstance(outcome, Ask) and self.attended and theirs is not None:
