@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warmgate_policies.shell.facts import Facts
-from warmgate_policies.shell.policy import ShellPolicy
+from warmgate_policies.shell.policy import ShellPolicy, from_settings
 from warmgate_policies.shell.verdict import Judge, ShellVerdict
 
-__all__ = ["Facts", "Judge", "ShellPolicy", "ShellVerdict"]
+__all__ = ["Facts", "Judge", "ShellPolicy", "ShellVerdict", "from_settings"]

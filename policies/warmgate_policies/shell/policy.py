@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from warmgate.answers import Answer
-from warmgate.errors import InputError, one_line
+from warmgate.errors import InputError, OptionError, one_line
 from warmgate.policy import Judgement
 from warmgate.questions import Choice, Question
 from warmgate.turn import ProposedCall, Turn
@@ -146,6 +147,37 @@ class ShellPolicy:
         if probabilities.get("allow", 0.0) >= self.calibrated.allow:
             return Judgement("allow", f"a person would usually approve this: {judgement.reason}", judgement.rule, None, judgement.facts)
         return asked
+
+
+class ShellOptions(BaseModel):
+    """``shell_options`` of the settings: fields of :class:`Facts`, and what :class:`ShellPolicy` takes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    facts: dict[str, Any] = Field(default_factory=dict[str, Any])
+    packs: tuple[str, ...] = ()
+    tools: tuple[str, ...] = TOOLS
+    calibrated: str | None = None
+    authorised: tuple[str, ...] = ()
+
+
+def from_settings(settings: Any) -> ShellPolicy:
+    """The policy under the name ``shell`` of the entry-point group ``warmgate.policies``.
+
+    Raises:
+        OptionError: ``shell_options`` of the settings cannot be used.
+        InputError: A pack or the policy file it names cannot be used.
+    """
+    try:
+        options = ShellOptions.model_validate(dict(getattr(settings, "shell_options", None) or {}))
+        unknown = sorted(set(options.facts) - {field.name for field in fields(Facts)})
+        if unknown:
+            raise OptionError(f"no such fact: {unknown[0]}", where="shell_options.facts", mend="see docs/shell-policy.md")
+        facts = TypeAdapter(Facts).validate_python(options.facts)
+    except ValidationError as fault:
+        first = fault.errors(include_url=False, include_input=False)[0]
+        raise OptionError(first["msg"], where=".".join(["shell_options", *(str(part) for part in first["loc"])])) from None
+    return ShellPolicy(facts, extra_packs=options.packs, tools=options.tools, calibrated=options.calibrated, authorised=options.authorised)
 
 
 _QUESTION: Question = Choice(

@@ -196,3 +196,19 @@ def test_bindings_differ_by_what_decided():
         Judge(Facts(uid=0)).judge("ls").binding,
     }
     assert len(bindings) == 4
+
+
+def test_settings_reach_the_facts():
+    """An operator's facts would be ignored, or a typo in them."""
+    from types import SimpleNamespace
+
+    from warmgate.errors import OptionError
+    from warmgate_policies.shell import from_settings
+
+    policy = from_settings(SimpleNamespace(shell_options={"facts": {"workspace": "/srv/app", "scratch": ["/scratch"]}}))
+    assert policy.judge(call("touch x", cwd="/srv/app"), turn()).verdict == "allow"
+    assert policy.judge(call("touch /workspace/x", cwd="/srv/app"), turn()).verdict == "ask"
+    assert from_settings(object()).judge(call("ls"), turn()).verdict == "allow"
+    for options in ({"fact": {}}, {"facts": {"uid": "root"}}, {"facts": {"workspcae": "/x"}}):
+        with pytest.raises(OptionError, match="shell_options"):
+            from_settings(SimpleNamespace(shell_options=options))
