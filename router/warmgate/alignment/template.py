@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from warmgate.errors import TemplateError
 from warmgate.foreign import items, mapping, mappings, text
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from warmgate.alignment.bounds import BoundedContext
 
 MAX_TEMPLATE_BYTES = 1 << 20
 """Larger files are not chat templates (the longest published ones have about 30 kB)."""
@@ -57,6 +59,19 @@ CHATML = """\
 
 CHATML_MARKERS = ("<|im_start|>", "<|im_end|>")
 """Control tokens of :data:`CHATML`; an engine that serves it has them as single tokens."""
+
+
+class TooCostly(TemplateError):
+    """A rendering was stopped, since it would have cost too much (:mod:`warmgate.alignment.bounds`)."""
+
+
+RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "self", "flat", "raise_exception", "strftime_now"})
+"""Names in a template that its renderer decides. A request's own arguments by these names change nothing."""
+
+
+def arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """A request's template arguments without those that it cannot decide."""
+    return {name: value for name, value in kwargs.items() if name not in RESERVED}
 
 
 class ChatTemplate:
@@ -111,29 +126,40 @@ class ChatTemplate:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        /,
         *,
         add_generation_prompt: bool = True,
         **kwargs: Any,
     ) -> str:
-        """The prompt text of a chat request.
+        """The prompt text of a chat request, at a bounded cost (:mod:`warmgate.alignment.bounds`).
+
+        Args:
+            messages: The conversation.
+            tools: Tool schemas in the order sent.
+            add_generation_prompt: Whether the assistant's turn is opened at the end.
+            kwargs: What the request hands to the template; :data:`RESERVED` names among them are left out, as engines decide these.
 
         Raises:
-            TemplateError: The template refused the conversation or failed on it.
+            TemplateError: The template refused the conversation, failed on it, or would cost too much.
         """
+        given = {
+            **self.special,
+            **arguments(kwargs),
+            "messages": messages,
+            "tools": tools or None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        context = cast("BoundedContext", self._template.new_context(given))
         try:
-            return self._template.render(
-                **{
-                    **self.special,
-                    **kwargs,
-                    "messages": messages,
-                    "tools": tools or None,
-                    "add_generation_prompt": add_generation_prompt,
-                }
-            )
+            return context.budget.output(self._template.root_render_func(context))
         except TemplateError as fault:
-            raise TemplateError(fault.what, where=self.name) from None
+            raise type(fault)(fault.what, where=self.name) from None
         except RecursionError:
-            raise TemplateError("the conversation is nested too deeply", where=self.name) from None
+            raise TemplateError(
+                "the template calls itself without end, or the conversation is nested too deeply", where=self.name
+            ) from None
+        except MemoryError:
+            raise TemplateError("takes more memory than there is", where=self.name) from None
         except Exception as fault:
             raise TemplateError(f"cannot render this conversation: {fault}", where=self.name) from fault
 
@@ -141,11 +167,13 @@ class ChatTemplate:
         """See that the template prints what it is given.
 
         Raises:
-            TemplateError: It prints nothing of a plain user message, so every prompt would look alike.
+            TemplateError: It prints nothing of a plain user message, so every prompt would look alike; or costs too much even there.
         """
         probe = "@warmgate-probe@"
         try:
             text = self.render([{"role": "user", "content": probe}])
+        except TooCostly:
+            raise
         except TemplateError:
             return  # it may want a longer conversation than this
         if probe not in text:
@@ -180,7 +208,8 @@ def _compile(source: str, name: str) -> Template:
     from jinja2 import TemplateSyntaxError, nodes
     from jinja2.ext import Extension, loopcontrols
     from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    from warmgate.alignment.bounds import BoundedEnvironment
 
     class Generation(Extension):
         """``{% generation %}…{% endgeneration %}`` marks the assistant's text for training; it renders as its body."""
@@ -191,20 +220,17 @@ def _compile(source: str, name: str) -> Template:
             next(parser.stream)
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-    environment.filters["tojson"] = _tojson
+    if len(source) > MAX_TEMPLATE_BYTES:
+        raise TemplateError("too large for a chat template", where=name)
+    environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     names: dict[str, Any] = {"raise_exception": _refuse, "strftime_now": _strftime_now, "flat": flat_content}
     environment.globals.update(names)
     try:
         return environment.from_string(source)
     except TemplateSyntaxError as fault:
         raise TemplateError(f"line {fault.lineno}: {fault.message}", where=name, mend="is it a Jinja chat template?") from fault
-    except RecursionError:
+    except (RecursionError, MemoryError, SyntaxError):  # Python's compiler has limits of its own
         raise TemplateError("nested too deeply", where=name) from None
-
-
-def _tojson(value: Any, indent: int | None = None, ensure_ascii: bool = False, **_: Any) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
 
 
 def _refuse(message: str) -> NoReturn:

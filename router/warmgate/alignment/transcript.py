@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warmgate.alignment.seen import Seen
-from warmgate.alignment.template import ChatTemplate
+from warmgate.alignment.template import ChatTemplate, arguments
 from warmgate.errors import TemplateError
 from warmgate.foreign import mappings
 
@@ -74,6 +74,7 @@ class Transcript:
         Raises:
             TemplateError: The template refuses the conversation; the transcript keeps its last good state.
         """
+        kwargs = arguments(kwargs)
         before = self.text
         size = self.known(messages) if known is None else known
         news = messages[size:]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from warmgate.alignment.template import ChatTemplate
+from warmgate.alignment.template import ChatTemplate, TooCostly, arguments
 from warmgate.errors import OptionError, TemplateError
 from warmgate.prefix.blocks import HashTree, Nodes, Ruler, TextTree, common_prefix
 from warmgate.replay.divergence import Divergence, explain, same
@@ -24,6 +24,9 @@ GENERATION_TOKENS = 4
 
 HOT_BYTES = 48 << 20
 """Prompts of recent sessions kept for comparison. Older sessions are compared by their block chains alone."""
+
+COSTLY = 3
+"""Prompts that may cost too much to render before all others are left out unseen: each takes seconds."""
 
 MESSAGE_BYTES = 400
 """Memory of a short message as an object, beside its text."""
@@ -204,6 +207,7 @@ class TextPreparer:
         self._hot_bytes = 0
         self._unanswered = 0
         self._unprinted = 0
+        self._costly = 0
         self._generation = template.generation_prompt
         self._generation_data = tokens.encode(self._generation, whole=False) if self._generation else b""
 
@@ -211,8 +215,17 @@ class TextPreparer:
         """Render, tokenise and number one prompt.
 
         Raises:
-            TemplateError: The chat template refuses the conversation, or prints nothing of it.
+            TemplateError: The chat template refuses the conversation, prints nothing of it, or costs too much on it or on some before.
         """
+        if self._costly >= COSTLY:
+            raise TemplateError(f"the chat template cost too much on {COSTLY} prompts before")
+        try:
+            return self._prepare(call, prompt)
+        except TooCostly:
+            self._costly += 1
+            raise
+
+    def _prepare(self, call: Call, prompt: TextPrompt) -> Prepared:
         namespace = f"{call.model}\n{call.namespace}"
         before = self._sessions.get(call.session)
         news = self._news(prompt, before)
@@ -312,7 +325,7 @@ class TextPreparer:
         *,
         generation: bool = False,
     ) -> str:
-        return self._template.render(messages, tools, add_generation_prompt=generation, **(kwargs or {}))
+        return self._template.render(messages, tools, add_generation_prompt=generation, **arguments(kwargs or {}))
 
     def _answered(self, call: Call, prompt: TextPrompt, held: _Held) -> bytes | None:
         """What follows the open prompt in the engine after the answer: up to the last generated token but its end-of-turn mark.

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
 
-from warmgate.alignment.template import ChatTemplate
+from warmgate.alignment.template import ChatTemplate, TooCostly, arguments
 from warmgate.errors import OptionError, TemplateError, TraceError
 from warmgate.foreign import items, mapping
 from warmgate.prefix.ledger import Entry, Ledger
@@ -207,7 +207,9 @@ class _Trace:
                 break
             if isinstance(call.prompt, TextPrompt):
                 try:
-                    text = self.template.render(call.prompt.messages, call.prompt.tools, **call.prompt.template_kwargs)
+                    text = self.template.render(call.prompt.messages, call.prompt.tools, **arguments(call.prompt.template_kwargs))
+                except TooCostly:
+                    break
                 except TemplateError:
                     continue
                 length = len(text.encode("utf-8", "replace"))
