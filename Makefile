@@ -34,6 +34,7 @@ test-observability: $(STAMP) ## rules and dashboard against a real run and Prome
 
 fuzz: $(STAMP) ## the property tests at length
 	WARMGATE_FUZZ_EXAMPLES=1500 $(BIN)/python -m pytest -q -n auto tests/unit/replay -k "any_json"
+	WARMGATE_FUZZ_SHELL=200000 $(BIN)/python -m pytest -q -n auto tests/unit/shell/test_hidden.py
 
 check: $(STAMP) ## lint and types
 	$(BIN)/ruff check .

@@ -46,6 +46,7 @@ class Settings(BaseSettings):
         label_mass_floor: An aligned read whose label mass is below this is asked once more with a JSON state.
         policies: Names in the entry-point group ``warmgate.policies``.
         mount_options: Options of the mount policy, by name; it says which.
+        shell_options: Options of the shell policy, by name; it says which.
         mounts_mode: ``shadow`` decides and records mounts and changes nothing.
         calls_mode: The same for verdicts.
         on_ask: ``deny`` where nobody is there to approve.
@@ -75,6 +76,7 @@ class Settings(BaseSettings):
     label_mass_floor: float = Field(default=0.1, ge=0, le=1)
     policies: Annotated[tuple[str, ...], NoDecode] = ("mounts", "shell")
     mount_options: dict[str, Any] = Field(default_factory=dict[str, Any])
+    shell_options: dict[str, Any] = Field(default_factory=dict[str, Any])
     mounts_mode: Mode = "enforce"
     calls_mode: Mode = "enforce"
     on_ask: Literal["ask", "deny"] = "ask"
