@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from langchain.agents.middleware.types import AgentMiddleware, ContextT, ExtendedModelResponse, ModelRequest, ModelResponse, ResponseT
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool
 from langgraph.prebuilt.tool_node import ToolCallRequest, ToolRuntime
@@ -74,6 +74,7 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         agent: The agent's name, where a thread has several; or what makes a session's key of a config. Without it a session is a thread,
             and each subagent in it has its own.
         on_ask: ``deny`` where nobody is there to approve. Without a checkpointer nobody is.
+        announce_as: Role of the message that announces tools: ``user`` for templates that take a system message at the start alone.
         keeper: ``model``, ``cache_salt`` and ``template_kwargs`` of the agent's calls, where they are not the settings' ones.
     """
 
@@ -86,9 +87,11 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         tools: Sequence[Tool] = (),
         agent: Naming = None,
         on_ask: Literal["ask", "deny"] = "ask",
+        announce_as: Literal["system", "user"] = "system",
         keeper: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        self.announce_as = announce_as
         self.gate = gate
         self.agent = agent
         self.catalogue = Catalogue(gate, tools, on_ask, keeper or {})
@@ -134,7 +137,7 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
 
     def _mounted(
         self, request: ModelRequest[ContextT], call: _Before, mounted: Mounted
-    ) -> tuple[ModelRequest[ContextT], HumanMessage | None]:
+    ) -> tuple[ModelRequest[ContextT], AnyMessage | None]:
         """The request as it is to be sent."""
         events.mounted(mounted)
         state = mounted.state
@@ -151,14 +154,15 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         self._unfinished.begin(call.kept, call.state, state)
         if mounted.announcement is None:
             return request, None
-        message = HumanMessage(mounted.announcement, additional_kwargs={ANNOUNCES: list(state.announced)})
+        kind = SystemMessage if self.announce_as == "system" else HumanMessage
+        message = kind(mounted.announcement, additional_kwargs={ANNOUNCES: list(state.announced)})
         return request.override(messages=[*request.messages, message]), message
 
-    def _sent(self, call: _Before, announcement: HumanMessage | None) -> list[dict[str, Any]]:
+    def _sent(self, call: _Before, announcement: AnyMessage | None) -> list[dict[str, Any]]:
         return call.messages if announcement is None else [*call.messages, *openai_messages([announcement])]
 
     def _response(
-        self, response: ModelResponse[ResponseT], mounted: Mounted, call: _Before, announcement: HumanMessage | None
+        self, response: ModelResponse[ResponseT], mounted: Mounted, call: _Before, announcement: AnyMessage | None
     ) -> ExtendedModelResponse[ResponseT]:
         """The reply, and behind it what the checkpoint keeps. The announcement comes before the reply, as it was sent."""
         self._unfinished.end(mounted.state)

@@ -16,7 +16,7 @@ from langchain.agents.middleware import (
 )
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool as as_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -116,7 +116,7 @@ async def test_a_model_call_that_is_tried_again_decides_once(tmp_path):
         assert state["messages"][-1].text == "found"
         told = [m for m in state["messages"] if "Search the web" in m.text]
         assert len(told) == 1
-        assert isinstance(told[0], HumanMessage)
+        assert isinstance(told[0], SystemMessage)
         asked = [read for _, decision in w.made.gate.decisions for read in decision.reads if "more" in read.questions]
         assert len(asked) == 2
 
@@ -132,6 +132,19 @@ async def test_an_announcement_is_not_lost_with_a_call_that_failed(tmp_path):
             await say(agent, "search")
         state = await agent.ainvoke(None, CONFIG)
         assert sum("Search the web" in m.text for m in state["messages"]) == 1
+
+
+async def test_an_announcement_as_a_user_message_is_no_turn_of_the_user(tmp_path):
+    """Templates that take a system message at the start alone need it so; counted as a turn, it would settle the mounts once more."""
+    mounts = Sets({1: ("read",), 2: ("read", "web")}, announce={2: ("web",)})
+    async with world(tmp_path, says("hello"), says("found"), says("more"), mounts=mounts) as w:
+        w.gating = GateMiddleware(w.made.gate, announce_as="user")
+        agent = w.agent()
+        for text in ("hi", "search", "on"):
+            await say(agent, text)
+        assert (await agent.aget_state(CONFIG)).values["gate_turn"]["number"] == 3
+        assert [o.drift for _, o in w.made.gate.observations] == [None] * 3
+        assert sum("Search the web" in str(m.get("content")) for m in w.made.chats()[-1]["messages"]) == 1
 
 
 async def test_a_tool_that_is_tried_again_was_judged_and_still_is(tmp_path):
