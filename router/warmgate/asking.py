@@ -12,12 +12,18 @@ import msgspec
 
 from warmgate.alignment.plan import State, json_state
 from warmgate.alignment.planning import Planned
+from warmgate.answers import Answer
 from warmgate.decision import Read
 from warmgate.engines import AskRequest, ChainResult, Deadline
 from warmgate.engines.wire import usage_of, wire_question
 from warmgate.errors import EngineError
+from warmgate.foreign import mapping
 from warmgate.means import Means
+from warmgate.prefix.divergence import PromptView
+from warmgate.prefix.survival import Outcome as Survived
 from warmgate.questions import Question
+from warmgate.telemetry.protocol import Asked, ReadSeen, fallbacks
+from warmgate.telemetry.watching import LOOK_S, Sent
 from warmgate.trail import entry
 from warmgate.turn import Turn
 from warmgate.workers.binding import Binding, Outcome, Role
@@ -26,6 +32,9 @@ from warmgate.workers.reuse import Finding
 
 AHEAD = 0.4
 """Part of the time left that rendering, checking and planting may take together: the questions must have the rest."""
+
+LOOKING = 0.1
+"""Part of the time left that predicting what a read finds may take."""
 
 MEASURING = 0.25
 """Part of the time left that the first decision on a worker waits for its cache to be measured. It goes on beside the decision."""
@@ -69,6 +78,10 @@ class Asker:
         self.model = turn.model or means.settings.model
         self.reads: list[Read] = []
         self.reasons: list[str] = []
+        self.asked_about: dict[str, Asked] = {}
+        self.told: dict[str, Answer] = {}
+        self.prompt_tokens: int | None = None
+        """Tokens of the agent's prompt, where a read was predicted on it."""
 
     async def ask(self, questions: Mapping[str, Question], tools: Sequence[Mapping[str, Any]]) -> ChainResult:
         """Ask about the transcript: aligned, and once more as JSON where the model would rather go on with the agent's task.
@@ -104,7 +117,11 @@ class Asker:
     async def facts(self, questions: Mapping[str, Question], facts: Mapping[str, Any]) -> ChainResult:
         """Ask about resolved facts alone."""
         request = self._request(questions, facts)
-        return await self._send(request, "facts", None, None, None)
+        dialect = self._means.settings.dialect
+        self.asked_about |= {name: Asked(question, mapping(facts.get(name)), dialect) for name, question in questions.items()}
+        result = await self._send(request, "facts", None, None, None)
+        self.told |= result.answers
+        return result
 
     async def plan(self, tools: Sequence[Mapping[str, Any]]) -> tuple[Planned, Finding]:
         """The state to ask on, and what is known of the worker's cache."""
@@ -212,7 +229,7 @@ class Asker:
 
     def headers(self, binding: Binding) -> dict[str, str]:
         """What every call of this session carries to a worker: its session header, and what a gateway hashes."""
-        return session_headers(self._means.settings.session_header, self._turn.session, binding)
+        return {**session_headers(self._means.settings.session_header, self._turn.session, binding), **self._means.tell.headers(self.id)}
 
     async def _send(
         self,
@@ -222,9 +239,16 @@ class Asker:
         finding: Finding | None,
         planted: int | None,
     ) -> ChainResult:
-        result = await self._means.chain(self.asked.worker).ask(request, deadline=self._deadline)
+        sent = await self._predicted(request, kind, finding)
+        try:
+            result = await self._means.chain(self.asked.worker).ask(request, deadline=self._deadline)
+        except BaseException:
+            if sent is not None:
+                await sent.answered(None)
+            raise
+        survival = await sent.answered(result) if sent is not None else ()
         self._report(result)
-        self._note(request, kind, state, finding, planted, result)
+        self._note(request, kind, state, finding, planted, result, survival)
         if result.outcome == "no_answer" and await self._moved(result):
             result = await self._means.chain(self.asked.worker).ask(
                 replace(request, request_id=f"{self.id}-{len(self.reads)}", headers=self.headers(self.asked)), deadline=self._deadline
@@ -232,6 +256,40 @@ class Asker:
             self._report(result)
             self._note(request, kind, state, finding, None, result)
         return result
+
+    async def _predicted(self, request: AskRequest, kind: str, finding: Finding | None) -> Sent | None:
+        """What reads on the agent's prompt should find, where a shorter prefix hits as with full attention."""
+        if kind != "aligned" or self.sidecar or finding is None or finding.hits not in ("first", "unknown"):
+            return None
+        remote = self._means.remote(self.asked, self.model, self._deadline.within(self._deadline.remaining() * LOOKING))
+        sent = await self._means.watch.asked(self._turn.session, request, self.salt, self.model, remote)
+        if sent is not None:
+            first = sent.expected[0].prompt
+            self.prompt_tokens = first.tokens - (first.question_tokens or 0)
+        return sent
+
+    @property
+    def salt(self) -> str | None:
+        """The cache salt of the agent's call."""
+        return self._turn.cache_salt or self._means.settings.cache_salt
+
+    async def foresee(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Look up what the agent's call should find. Beside the decision, unless a read has told most of it already."""
+        turn, worker = self._turn, self.agent
+        if turn.proposed_calls and not self.reads:
+            return  # calls were judged by rules: a model's call need not follow
+        finding = await self._means.finding(worker, self.model)
+        if finding.hits not in ("first", "unknown") and self._means.settings.alignment != "off":
+            return
+        remote = self._means.remote(worker, self.model, Deadline(LOOK_S))
+
+        async def render() -> str | None:
+            planned = await self._means.planning.plan(turn, tools, self.model, remote, check=False)
+            prefix = planned.prompt.prefix if planned.prompt is not None else planned.state.text
+            return prefix if isinstance(prefix, str) and prefix else None
+
+        view = PromptView(turn.messages, tools, turn.template_kwargs)
+        self._means.watch.coming(self.id, turn.session, render, view, self.salt, self.model, remote)
 
     def _report(self, result: ChainResult) -> None:
         """Tell the pool how its workers answered: that is how it learns of a dead one between probes."""
@@ -270,7 +328,9 @@ class Asker:
         finding: Finding | None,
         planted: int | None,
         result: ChainResult,
+        survival: Sequence[Survived] = (),
     ) -> None:
+        request_id = request.request_id or f"{self.id}-{len(self.reads)}"
         engine = next((s.engine for s in result.steps if s.outcome in ("answered", "partial")), None)
         why = [w for w in (state.reason if state is not None else None, result.reason) if w]
         if engine == "prefix_read" and request.prompt is not None and kind == "json":
@@ -305,6 +365,23 @@ class Asker:
                 ledger=ledger,
             )
         )
+        tell, worker = self._means.tell, self.asked.worker
+        tell.read(
+            ReadSeen(
+                self.id,
+                request_id,
+                self._turn.session,
+                self.model if not self.sidecar else self._means.settings.gate_model or self.model,
+                worker,
+                engine,
+                result.outcome,
+                len(request.questions),
+                result.elapsed_s,
+                survival,
+            )
+        )
+        for fallback in fallbacks(self.id, request_id, worker, [(step.engine, step.outcome, step.code) for step in result.steps]):
+            tell.fallback(fallback)
 
     async def _too_long(self, state: State, finding: Finding, questions: int) -> str | None:
         """A pooling model cuts a state that is too long without a word; such a decision is refused instead."""

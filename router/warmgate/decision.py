@@ -53,6 +53,7 @@ class Mounts(msgspec.Struct, frozen=True, kw_only=True):
         shadow: Decided and recorded; the agent keeps what it had.
         offered: The list that the agent's request carries, where it is not ``tools``: only a change of this one breaks the prefix.
         announce: Tools whose schemas must be put into a message at the end of the conversation now, since the list does not carry them.
+        would: In shadow mode, the tools that enforcing would have mounted.
     """
 
     tools: tuple[str, ...]
@@ -62,6 +63,7 @@ class Mounts(msgspec.Struct, frozen=True, kw_only=True):
     shadow: bool = False
     offered: tuple[str, ...] | None = None
     announce: tuple[str, ...] = ()
+    would: tuple[str, ...] | None = None
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from secrets import token_hex
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from warmgate.alignment.template import ChatTemplate
-from warmgate.answers import Usage
 from warmgate.asking import Asker, session_headers
 from warmgate.decision import Decision, Observation
 from warmgate.engines import Deadline
@@ -24,12 +23,16 @@ from warmgate.errors import OptionError, WarmgateError
 from warmgate.judging import Judge
 from warmgate.means import ChainOf, Means
 from warmgate.mounting import Memory, Mounter
-from warmgate.observing import observe
+from warmgate.observing import finished, observe
 from warmgate.policy import CallPolicy, MountPolicy
 from warmgate.settings import Settings
+from warmgate.telemetry.protocol import Approval, Started, Telemetry
 from warmgate.turn import Turn
 from warmgate.workers import WorkerPool
 from warmgate.workers.binding import Binding
+
+if TYPE_CHECKING:
+    from warmgate.telemetry.prometheus import Asgi
 
 GROUP = "warmgate.policies"
 """Entry-point group that policy packs register in. A pack's object is called with the settings and returns a policy."""
@@ -60,9 +63,11 @@ class Gate:
         calls: Whether a proposed call may run; without one every call is ``ask``.
         template: The agent model's chat template, where it is not in the settings.
         chain: Makes the engines for a worker, where they are not to be those of the settings.
+        telemetry: Listeners beside those of the settings, told from threads of their own (see :mod:`warmgate.telemetry.aside`).
 
     Raises:
         OptionError: A setting cannot be used.
+        OutputError: The record cannot be opened.
         TemplateError: The chat template cannot be read.
     """
 
@@ -74,12 +79,13 @@ class Gate:
         calls: CallPolicy | None = None,
         template: ChatTemplate | None = None,
         chain: ChainOf | None = None,
+        telemetry: Sequence[Telemetry] = (),
     ) -> None:
         self.settings = settings
         self.mounts = mounts
         self.calls = calls
         template = template or (_template(settings) if settings.chat_template is not None else None)
-        self.means = Means(settings, template, chain)
+        self.means = Means(settings, template, chain, telemetry)
         self.memory = Memory()
         self._flights: PerLoop[dict[str, asyncio.Lock]] = PerLoop(dict)
         self._homes = PerLoop(_Home)
@@ -128,19 +134,20 @@ class Gate:
         lock = locks.setdefault(turn.session, asyncio.Lock())
         try:
             async with lock:
-                return await self._decide(turn, deadline, started)
+                return await self._told(turn, deadline, started)
         finally:
             if not lock.locked() and locks.get(turn.session) is lock:
                 del locks[turn.session]
 
-    async def observe(self, turn: Turn, usage: Mapping[str, Any] | Usage | None) -> Observation:
+    async def observe(self, turn: Turn, usage: Any) -> Observation:
         """Take in how the agent's call of a turn went: predictions are held against it, and the ledger gets its entry.
 
         To be called after the agent's call; at most one short request to the worker's tokenizer, never an error of it.
 
         Args:
             turn: The turn that was decided on.
-            usage: ``usage`` of the reply, in OpenAI's shape.
+            usage: The reply, or its ``usage`` (see :mod:`warmgate.prefix.usage` for the shapes). A reply with the generated ids
+                (``return_token_ids``) makes the next prediction exact to the block.
         """
         deadline = Deadline(self.settings.deadline_ms / 1000)
         await self._opened(deadline.remaining() * OPENING)
@@ -153,18 +160,33 @@ class Gate:
     async def release(self, session: str) -> None:
         """Forget a session that has ended."""
         self.memory.forget(session)
+        self.means.trails.forget(session)
+        self.means.watch.forget(session)
         self.means.planning.forget(session)
         ended = getattr(self.mounts, "ended", None)
         if ended is not None:
             ended(session)
         await self.pool.release(session)
 
-    async def _decide(self, turn: Turn, deadline: Deadline, started: float) -> Decision:
-        asker = await self._asker(turn, token_hex(8), deadline)
+    async def _told(self, turn: Turn, deadline: Deadline, started: float) -> Decision:
+        """Decide, and tell those who listen."""
+        id_, queued = token_hex(8), time.monotonic() - started
+        try:
+            asker = await self._asker(turn, id_, deadline)
+            self.means.tell.decision_started(Started(id_, turn.session, asker.model, asker.asked.worker))
+            decision = await self._decide(turn, asker, started)
+        except BaseException as fault:
+            self.means.tell.decision_failed(id_, fault.code if isinstance(fault, WarmgateError) else "cancelled")
+            raise
+        self.means.tell.decision_finished(finished(self.means, turn, asker, decision, queued))
+        return decision
+
+    async def _decide(self, turn: Turn, asker: Asker, started: float) -> Decision:
         flags = self._flags(turn, asker)
         trusted = "forged_markup" not in flags
         mounts = await Mounter(self.settings, self.mounts, self.memory, turn, asker).mount(widen=trusted)
         verdicts = await Judge(self.settings, self.calls, turn, asker).judge(trusted=trusted)
+        await asker.foresee(self.memory.offered(turn))
         return Decision(
             id=asker.id,
             mounts=mounts,
@@ -215,6 +237,31 @@ class Gate:
         )
         return ("forged_markup",)
 
+    # -- what is seen of it (docs/metrics.md, docs/operations.md) ------------------------------------------------------------------
+
+    def metrics_app(self) -> Asgi:
+        """An ASGI application that serves the metrics under any path: ``app.mount("/metrics", gate.metrics_app())``.
+
+        Raises:
+            OptionError: Metrics are off, or prometheus_client is not installed.
+        """
+        page = self.means.listeners.prometheus
+        if page is None:
+            raise OptionError("metrics are off", where="Settings.metrics", mend="set it to on, and pip install prometheus-client")
+        return page.asgi()
+
+    def approval(self, decision: str, call: str, binding: str, *, approved: bool, tool: str = "") -> None:
+        """Record a person's word on a proposed call: a label for ``warmgate calibrate``.
+
+        Args:
+            decision: Id of the decision that asked.
+            call: Id of the proposed call.
+            binding: Binding of the verdict that the person saw.
+            approved: What they said.
+            tool: Name of the tool.
+        """
+        self.means.tell.approval(Approval(decision, call, binding, approved, tool))
+
     # -- life ----------------------------------------------------------------------------------------------------------------------
 
     async def _opened(self, wait_s: float | None) -> _Home:
@@ -241,6 +288,7 @@ class Gate:
             try:
                 await self.pool.open()
                 opened = True
+                await self.means.watch.open([status.url for status in self.pool.status() if status.role == "workers"])
             except WarmgateError as fault:
                 home.fault = fault
                 return
@@ -250,7 +298,9 @@ class Gate:
         finally:
             await self.means.aclose()
             if opened:
+                self.means.watch.close()
                 await self.pool.aclose()
+                await asyncio.to_thread(self.means.listeners.close)
 
     async def aclose(self) -> None:
         """Close what this event loop opened. Other loops are not touched, and the next decision opens it again."""
@@ -277,7 +327,7 @@ class Gate:
         """See :meth:`decide`."""
         return get_portal().run(self.decide(turn))
 
-    def observe_sync(self, turn: Turn, usage: Mapping[str, Any] | Usage | None) -> Observation:
+    def observe_sync(self, turn: Turn, usage: Any) -> Observation:
         """See :meth:`observe`."""
         return get_portal().run(self.observe(turn, usage))
 

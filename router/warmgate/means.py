@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,13 @@ from warmgate.engines import Breakers, Chain, Deadline
 from warmgate.engines.http import Http
 from warmgate.engines.loops import PerLoop
 from warmgate.settings import Settings
+from warmgate.telemetry.protocol import Telemetry
+from warmgate.telemetry.setup import listeners
+from warmgate.telemetry.watching import Watch
 from warmgate.trail import Trails
 from warmgate.workers import WorkerPool
 from warmgate.workers.binding import Binding
+from warmgate.workers.counts import Counted
 from warmgate.workers.reuse import Finding, Findings, measure
 
 ChainOf = Callable[[str], Chain]
@@ -38,13 +42,25 @@ class Means:
         settings: The gate's.
         template: The agent model's chat template, where it is known.
         chain: Makes the engines for a worker; without it, those of the settings.
+        telemetry: Listeners beside those of the settings.
     """
 
-    def __init__(self, settings: Settings, template: ChatTemplate | None = None, chain: ChainOf | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        template: ChatTemplate | None = None,
+        chain: ChainOf | None = None,
+        telemetry: Sequence[Telemetry] = (),
+    ) -> None:
         self.settings = settings
         self.planning = Planning(template, extend="prefix_read" in settings.engines)
         self.findings = Findings(self._measure, ttl_s=settings.reuse_ttl_s)
         self.trails = Trails()
+        self.watch = Watch(settings, self.http)
+        self.listeners = listeners(settings, telemetry, lambda: self.watch.blocks)
+        self.tell = self.listeners.fan
+        if self.listeners.prometheus is not None:
+            self.listeners.prometheus.refresh = self._show
         self.pool = WorkerPool(
             settings.workers,
             settings.gate_workers or None,
@@ -52,6 +68,7 @@ class Means:
             ttl_s=settings.affinity_ttl_s,
             gateway=settings.gateway,
             probe_headers={"Authorization": f"Bearer {settings.api_key}"} if settings.api_key_env else None,
+            listener=self._counted,
         )
         if chain is None:
             _load(settings)
@@ -102,8 +119,26 @@ class Means:
             return engines.PrefixRead(worker, model=model, api_key=settings.api_key)
         return engines.RoundTrip(settings.round_trip_url or worker, model=settings.round_trip_model or model, api_key=settings.api_key)
 
+    def _counted(self, what: Counted, labels: Mapping[str, str], number: int) -> None:
+        """What happens to workers, for those who listen and for the shadow of their caches."""
+        if what == "worker_restart" and "worker" in labels:
+            self.watch.restarted(labels["worker"])
+        self.tell.counted(what, labels, number)
+
+    def _show(self) -> None:
+        """Set what a page of metrics shows of workers: a state, and no count."""
+        page, following = self.listeners.prometheus, self.watch.following
+        if page is None:
+            return
+        page.sessions(self.trails.counts([status.url for status in self.pool.status() if status.role == "workers"]))
+        for status in self.pool.status():
+            index = following.tracker.index(status.url) if following is not None and following.tracker is not None else None
+            if index is not None and following is not None:
+                page.followed(status.url, index, following.status(status.url))
+
     async def aclose(self) -> None:
         """Close what this event loop opened, the pool's share aside."""
+        await self.watch.aclose()
         await self.findings.aclose()
         lines = self._lines.pop()
         if lines is not None:

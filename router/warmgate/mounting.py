@@ -44,23 +44,26 @@ class Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: OrderedDict[str, Held] = OrderedDict()
+        self._shadows: OrderedDict[str, Held] = OrderedDict()
 
-    def of(self, session: str) -> Held | None:
-        """What a session has mounted; ``None`` before its first mount."""
-        return self._held.get(session)
+    def of(self, session: str, *, shadow: bool = False) -> Held | None:
+        """What a session has mounted, or would have; ``None`` before its first mount."""
+        return (self._shadows if shadow else self._held).get(session)
 
-    def keep(self, session: str, held: Held) -> None:
-        """Remember a session's mount."""
+    def keep(self, session: str, held: Held, *, shadow: bool = False) -> None:
+        """Remember a session's mount, or the one it would have."""
+        kept = self._shadows if shadow else self._held
         with self._lock:
-            self._held[session] = held
-            self._held.move_to_end(session)
-            while len(self._held) > SESSIONS:
-                self._held.popitem(last=False)
+            kept[session] = held
+            kept.move_to_end(session)
+            while len(kept) > SESSIONS:
+                kept.popitem(last=False)
 
     def forget(self, session: str) -> None:
         """Forget a session."""
         with self._lock:
             self._held.pop(session, None)
+            self._shadows.pop(session, None)
 
     def offered(self, turn: Turn) -> Sequence[Mapping[str, Any]]:
         """The tools that the agent's prompt carries: what its list was last decided to be, in the turn's order."""
@@ -90,14 +93,22 @@ class Mounter:
     asker: Asker
 
     async def mount(self, *, widen: bool) -> Mounts:
-        """The tools.
+        """The tools. In shadow mode all of the turn's, whatever would be mounted: the agent keeps what it has.
 
         Args:
             widen: Whether answers may add any; not where messages forged markup.
         """
+        names = tuple(map(tool_name, self.turn.tools))
+        shadow = self.settings.mounts_mode == "shadow" and self.policy is not None and bool(names)
+        mounts = await self._decided(names, widen=widen, shadow=shadow)
+        if not shadow:
+            return mounts
+        reason = f"shadow: would be {mounts.reason}"
+        return Mounts(tools=names, strategy=mounts.strategy, changed=False, reason=reason, shadow=True, would=mounts.tools)
+
+    async def _decided(self, names: tuple[str, ...], *, widen: bool, shadow: bool) -> Mounts:
         policy, turn = self.policy, self.turn
-        names = tuple(map(tool_name, turn.tools))
-        held = self.memory.of(turn.session)
+        held = self.memory.of(turn.session, shadow=shadow)
         current = names if held is None else tuple(name for name in names if name in held.tools)
         offered = None if held is None or held.offered == held.tools else tuple(n for n in names if n in held.offered)
         if policy is None or not names:
@@ -111,9 +122,7 @@ class Mounter:
         except Exception as fault:  # noqa: BLE001 -- a policy is foreign code; mounting fails open to the current set
             self.asker.reasons.append(f"the mount policy failed ({fault}): the current set is kept")
             return self._kept(current, offered, "the mount policy failed: the current set is kept")
-        if self.settings.mounts_mode == "shadow":
-            return Mounts(tools=current, strategy=mounts.strategy, changed=False, reason=f"shadow: would be {mounts.reason}", shadow=True)
-        self.memory.keep(turn.session, Held(turn.user_turns, mounts.tools, mounts.offered or mounts.tools))
+        self.memory.keep(turn.session, Held(turn.user_turns, mounts.tools, mounts.offered or mounts.tools), shadow=shadow)
         return mounts
 
     def _kept(self, tools: tuple[str, ...], offered: tuple[str, ...] | None, reason: str) -> Mounts:

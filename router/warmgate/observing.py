@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from dataclasses import replace
 from typing import Any
 
 from warmgate.alignment.planning import Compared
 from warmgate.answers import Usage
-from warmgate.decision import Observation
+from warmgate.asking import Asker
+from warmgate.decision import Decision, Observation
 from warmgate.engines import Deadline
-from warmgate.engines.wire import usage_of
 from warmgate.errors import WarmgateError
 from warmgate.means import Means
 from warmgate.mounting import Memory
+from warmgate.prefix.usage import Reported, reported
+from warmgate.telemetry.protocol import CallSeen, Finished, Parts
 from warmgate.trail import entry
 from warmgate.turn import Turn
 from warmgate.workers.binding import Binding
 
 
-async def observe(means: Means, memory: Memory, turn: Turn, usage: Mapping[str, Any] | Usage | None, deadline: Deadline) -> Observation:
+async def observe(means: Means, memory: Memory, turn: Turn, usage: Any, deadline: Deadline) -> Observation:
     """See :meth:`warmgate.gate.Gate.observe`."""
-    told = usage if isinstance(usage, Usage) else usage_of(usage)
+    seen = _reported(usage)
+    told = Usage(input_tokens=seen.prompt_tokens, output_tokens=seen.output_tokens, cached_tokens=seen.cached_tokens)
     model = turn.model or means.settings.model
     notes: list[str] = []
     compared, unit, binding = Compared(None), None, None
     if told.input_tokens is None:
         notes.append("the call's usage counts no prompt tokens, so nothing is compared")
-    else:
-        try:
-            binding = await means.pool.acquire(turn.session, timeout_s=deadline.remaining())
-        except WarmgateError as fault:
-            notes.append(f"nothing is compared: {fault.what}")
+    try:
+        binding = await means.pool.acquire(turn.session, timeout_s=deadline.remaining())
+    except WarmgateError as fault:
+        notes.append(f"nothing is compared: {fault.what}")
+    if binding is not None:
+        survival, decision = await means.watch.came(turn.session, binding.worker, seen, usage)
+        means.tell.agent_call(CallSeen(turn.session, model, binding.worker, seen, survival, decision, ended=time.time()))
     if binding is not None and told.input_tokens is not None:
         loss_now = means.trails.on(turn.session, binding)
         if loss_now is not None:
@@ -59,6 +65,38 @@ async def observe(means: Means, memory: Memory, turn: Turn, usage: Mapping[str, 
         ledger=call,
         notes=tuple(notes),
     )
+
+
+def finished(means: Means, turn: Turn, asker: Asker, decision: Decision, queued: float) -> Finished:
+    """A decision as those who listen are told of it.
+
+    Args:
+        means: The gate's.
+        turn: What it is about.
+        asker: Who asked its questions.
+        decision: What was decided.
+        queued: Seconds it waited for another decision of its session.
+    """
+    asked = sum(read.elapsed_s for read in decision.reads)
+    hop = sum(min(read.elapsed_s, means.watch.hop(read.worker)) for read in decision.reads if read.engine is not None)
+    ids = {f"call{number}": call.id for number, call in enumerate(turn.proposed_calls)}
+    return Finished(
+        decision,
+        turn.session,
+        asker.model,
+        Parts(queued, hop, asked - hop, max(0.0, decision.elapsed_s - queued - asked)),
+        {ids[name]: one for name, one in asker.asked_about.items() if name in ids},
+        {ids[name]: answer for name, answer in asker.told.items() if name in ids},
+        asker.prompt_tokens,
+    )
+
+
+def _reported(usage: Any) -> Reported:
+    """The usage of any answer; requests summed up tell nothing about one prompt."""
+    if isinstance(usage, Usage):
+        return Reported(usage.input_tokens, usage.cached_tokens, None, usage.output_tokens)
+    found = reported(usage)
+    return found if found.requests == 1 else replace(found, prompt_tokens=None, cached_tokens=None)
 
 
 def _planted(means: Means, binding: Binding, model: str, cached: int, reusable: int | None) -> list[str]:

@@ -50,6 +50,17 @@ class Settings(BaseSettings):
         mounts_mode: ``shadow`` decides and records mounts and changes nothing.
         calls_mode: The same for verdicts.
         on_ask: ``deny`` where nobody is there to approve.
+        metrics: Prometheus metrics: ``auto`` where prometheus_client is installed. See docs/operations.md for these and what follows.
+        logs: ``json`` writes an event a line to standard error.
+        traces: Spans by OpenTelemetry (extra ``otel``), and ``traceparent`` on the gate's requests.
+        record: Folder that decisions and the traffic (hashes only) are recorded in; ``{pid}`` in it is the process's number.
+        record_text: Record the resolved facts that proposed calls are judged by, too.
+        follow: What is predicted of the workers' prefix caches: ``auto`` listens to the KV events of workers that announce them and models
+            the others' caches; ``model`` never listens; ``off`` predicts nothing.
+        hash_seed: ``PYTHONHASHSEED`` of the workers, where it is set there.
+        measure_reads: Read the worker's counters before and after each decision, where its answers do not say what was cached: exact
+            while nothing else runs there, and two more requests in every decision's time.
+        prefill_rate: Tokens a second that the workers prefill; with it the tax is shown in seconds too.
     """
 
     model_config = SettingsConfigDict(env_prefix="WARMGATE_", toml_file=FILE, extra="forbid", frozen=True)
@@ -80,6 +91,15 @@ class Settings(BaseSettings):
     mounts_mode: Mode = "enforce"
     calls_mode: Mode = "enforce"
     on_ask: Literal["ask", "deny"] = "ask"
+    metrics: Literal["auto", "on", "off"] = "auto"
+    logs: Literal["off", "json"] = "off"
+    traces: bool = False
+    record: Path | None = None
+    record_text: bool = False
+    follow: Literal["auto", "model", "off"] = "auto"
+    hash_seed: str | None = None
+    measure_reads: bool = False
+    prefill_rate: float | None = Field(default=None, gt=0)
 
     def __init__(self, **values: Any) -> None:
         """Raises OptionError, one line, for the first setting that is wrong."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,6 +58,19 @@ class Trails:
             while len(self._trails) > SESSIONS:
                 self._trails.popitem(last=False)
             return loss
+
+    def counts(self, workers: Sequence[str]) -> dict[str, int]:
+        """Sessions on each worker, those without any too."""
+        found = dict.fromkeys(workers, 0)
+        with self._lock:
+            for trail in self._trails.values():
+                found[trail.worker] = found.get(trail.worker, 0) + 1
+        return found
+
+    def forget(self, session: str) -> None:
+        """A session has ended."""
+        with self._lock:
+            self._trails.pop(session, None)
 
     def reached(self, session: str, tokens: int) -> None:
         """The worker now holds the session's first ``tokens`` tokens."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -74,6 +75,9 @@ class Prometheus(Silent):
         OptionError: The multiprocess folder does not exist.
     """
 
+    inline = True
+    """Told on the decision's path: it only counts."""
+
     def __init__(self, *, prefill_rate: float | None = None) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -128,6 +132,8 @@ class Prometheus(Silent):
             "warmgate_decision_seconds", "Seconds of a decision by part.", ("part",), registry=registry, buckets=BUCKETS
         )
         self._whole = Histogram("warmgate_decision_duration_seconds", "Seconds of a decision.", registry=registry, buckets=BUCKETS)
+        self.refresh: Callable[[], None] = lambda: None
+        """Sets what is a state and no count: sessions, resident blocks."""
         self._exist()
 
     def _exist(self) -> None:
@@ -261,7 +267,9 @@ class Prometheus(Silent):
         return registry
 
     def page(self) -> bytes:
-        """What Prometheus scrapes, in its text format."""
+        """What Prometheus scrapes, in its text format. :attr:`refresh` is called first, and its faults are passed over."""
+        with suppress(Exception):
+            self.refresh()
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from warmgate.answers import Answer
     from warmgate.decision import Decision
     from warmgate.prefix.survival import Outcome
     from warmgate.prefix.usage import Reported
+    from warmgate.questions import Question
     from warmgate.workers.counts import Counted
 
 
@@ -49,6 +51,21 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a model was asked about a proposed call.
+
+    Attributes:
+        question: The policy's question.
+        facts: Its state: resolved facts of the call.
+        dialect: How it was asked.
+    """
+
+    question: Question
+    facts: Mapping[str, Any]
+    dialect: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A decision is made. Its mounts, verdicts and reads are in it.
 
@@ -57,12 +74,18 @@ class Finished:
         session: See :class:`Started`.
         model: The agent's model.
         parts: Where the time went.
+        asked: Call id → what a model was asked about it, for grey cases.
+        answered: Call id → what it answered.
+        prompt_tokens: Tokens of the agent's coming prompt, where they were counted.
     """
 
     decision: Decision
     session: str
     model: str
     parts: Parts = field(default_factory=Parts)
+    asked: Mapping[str, Asked] = field(default_factory=dict[str, Asked])
+    answered: Mapping[str, Answer] = field(default_factory=dict)
+    prompt_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,47 +279,48 @@ class Fan:
 
     def decision_started(self, fact: Started) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.decision_started(fact))
+        self.tell(lambda one: one.decision_started(fact))
 
     def decision_finished(self, fact: Finished) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.decision_finished(fact))
+        self.tell(lambda one: one.decision_finished(fact))
 
     def decision_failed(self, decision: str, code: str) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.decision_failed(decision, code))
+        self.tell(lambda one: one.decision_failed(decision, code))
 
     def read(self, fact: ReadSeen) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.read(fact))
+        self.tell(lambda one: one.read(fact))
 
     def agent_call(self, fact: CallSeen) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.agent_call(fact))
+        self.tell(lambda one: one.agent_call(fact))
 
     def fallback(self, fact: Fallback) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.fallback(fact))
+        self.tell(lambda one: one.fallback(fact))
 
     def approval(self, fact: Approval) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.approval(fact))
+        self.tell(lambda one: one.approval(fact))
 
     def counted(self, what: Counted, labels: Mapping[str, str], number: int) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.counted(what, labels, number))
+        self.tell(lambda one: one.counted(what, labels, number))
 
     def headers(self, decision: str) -> dict[str, str]:
         """See :class:`Telemetry`."""
         found: dict[str, str] = {}
-        self._tell(lambda one: found.update(one.headers(decision)))
+        self.tell(lambda one: found.update(one.headers(decision)))
         return found
 
     def close(self) -> None:
         """See :class:`Telemetry`."""
-        self._tell(lambda one: one.close())
+        self.tell(lambda one: one.close())
 
-    def _tell(self, tell: Callable[[Telemetry], None]) -> None:
+    def tell(self, tell: Callable[[Telemetry], None]) -> None:
+        """Tell all listeners something."""
         for one in self.listeners:
             try:
                 tell(one)

@@ -10,6 +10,8 @@ import fcntl
 import logging
 import os
 import secrets
+import time
+from collections.abc import Callable
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 import msgspec
 
 from warmgate.engines.events import emit
+from warmgate.engines.wire import wire_question
 from warmgate.errors import OutputError
 from warmgate.prefix.survival import Outcome
 from warmgate.replay.record import TraceWriter
@@ -104,6 +107,94 @@ class Recorder(Silent):
                 emit(logging.WARNING, "record.failed", fault=str(fault))
 
 
+class Records(Silent):
+    """Both records in one folder: ``trace.jsonl`` and ``decisions.jsonl``, opened with the first fact and again after :meth:`close`.
+
+    Args:
+        folder: Made where it does not exist; ``{pid}`` in it becomes the process's number, since one process writes a file.
+        text: Write what grey cases were judged by (resolved facts of the calls) beside the decisions.
+        blocks: Tokens per block and the name of the hash, as the workers are followed; ``None`` until it is known.
+        salt: Sessions are hashed with it in both; drawn anew without it.
+
+    Raises:
+        OutputError: A file cannot be opened.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, text: bool = False, blocks: Callable[[], tuple[int, str] | None], salt: bytes | None = None
+    ) -> None:
+        self._given = str(folder)
+        self._text = text
+        self._blocks = blocks
+        self._salt = secrets.token_bytes(16) if salt is None else salt
+        self._size: tuple[int, str] = (1, "")
+        self._trace: Recorder | None = None
+        self._decisions: DecisionRecord | None = None
+        self._decided().close()
+        self._decisions = None
+
+    @property
+    def folder(self) -> Path:
+        """Where they are."""
+        return Path(self._given.replace("{pid}", str(os.getpid())))
+
+    def read(self, fact: ReadSeen) -> None:
+        """See :class:`Recorder`."""
+        self._traced().read(fact)
+
+    def agent_call(self, fact: CallSeen) -> None:
+        """See :class:`Recorder`."""
+        self._traced().agent_call(fact)
+
+    def decision_finished(self, fact: Finished) -> None:
+        """See :class:`DecisionRecord`."""
+        self._decided().decision_finished(fact)
+
+    def approval(self, fact: Approval) -> None:
+        """See :class:`DecisionRecord`."""
+        self._decided().approval(fact)
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        if self._trace is not None:
+            self._trace.writer.flush()
+
+    def close(self) -> None:
+        """Write what is held back and close the files."""
+        trace, self._trace = self._trace, None
+        decisions, self._decisions = self._decisions, None
+        try:
+            if trace is not None:
+                trace.close()
+        finally:
+            if decisions is not None:
+                decisions.close()
+
+    def _traced(self) -> Recorder:
+        known = self._blocks()
+        if self._trace is not None and known is not None and known != self._size:
+            trace, self._trace = self._trace, None
+            trace.close()  # what comes has blocks of another size, under a header of its own
+        if self._trace is None:
+            self._size = known or self._size
+            size, name = self._size
+            self._trace = Recorder(TraceWriter(self._in("trace.jsonl"), size, hash_name=name, salt=self._salt))
+        return self._trace
+
+    def _decided(self) -> DecisionRecord:
+        if self._decisions is None:
+            self._decisions = DecisionRecord(self._in("decisions.jsonl"), salt=self._salt, text=self._text)
+        return self._decisions
+
+    def _in(self, name: str) -> Path:
+        folder = self.folder
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as fault:
+            raise OutputError(f"cannot be made ({fault.strerror})", where=str(folder), mend="name a folder that can be written") from fault
+        return folder / name
+
+
 class DecisionRecord(Silent):
     """Writes decisions (shadowed ones too) and what people said of them: what ``calibrate`` and a look back at shadow mode need.
 
@@ -114,13 +205,17 @@ class DecisionRecord(Silent):
         salt: Sessions are hashed with it: the same as the trace's, to join the two.
         max_bytes: 0 is never.
         keep: Older files to keep.
+        text: Write the resolved facts that grey cases were judged by.
 
     Raises:
         OutputError: The file cannot be opened.
     """
 
-    def __init__(self, path: str | Path, *, salt: bytes | None = None, max_bytes: int = 256 << 20, keep: int = 3) -> None:
+    def __init__(
+        self, path: str | Path, *, salt: bytes | None = None, max_bytes: int = 256 << 20, keep: int = 3, text: bool = False
+    ) -> None:
         self._path = Path(path)
+        self._text = text
         self._salt = (secrets.token_bytes(16) if salt is None else salt)[:64]
         self._max_bytes, self._keep = max_bytes, keep
         self._lock = Lock()
@@ -142,6 +237,8 @@ class DecisionRecord(Silent):
                     "tools": decision.mounts.tools,
                     "changed": decision.mounts.changed,
                     "shadow": decision.mounts.shadow,
+                    "would": decision.mounts.would,
+                    "prompt_tokens": fact.prompt_tokens,
                 },
                 "verdicts": [
                     {
@@ -152,6 +249,7 @@ class DecisionRecord(Silent):
                         "policy": v.policy,
                         "binding": v.binding,
                         "shadow": v.shadow,
+                        **self._asked(fact, v.call),
                     }
                     for v in decision.verdicts.values()
                 ],
@@ -162,6 +260,19 @@ class DecisionRecord(Silent):
                 },
             }
         )
+
+    def _asked(self, fact: Finished, call: str) -> dict[str, Any]:
+        """What a model was asked about a grey case and said: with a person's word on it, a label for ``calibrate``."""
+        asked, answer = fact.asked.get(call), fact.answered.get(call)
+        if asked is None:
+            return {}
+        return {
+            "question": wire_question(asked.question),
+            "dialect": asked.dialect,
+            "model": answer.source.model if answer is not None else None,
+            "probabilities": answer.probabilities if answer is not None else None,
+            **({"state": asked.facts} if self._text else {}),
+        }
 
     def approval(self, fact: Approval) -> None:
         """One line."""
@@ -175,7 +286,7 @@ class DecisionRecord(Silent):
                 self._fd = -1
 
     def _line(self, fields: dict[str, Any]) -> None:
-        data = msgspec.json.encode({"schema": DECISIONS, **fields}, order=None) + b"\n"
+        data = msgspec.json.encode({"schema": DECISIONS, "at": round(time.time(), 3), **fields}, enc_hook=str) + b"\n"
         with self._lock:
             try:
                 if self._fd < 0:

@@ -19,7 +19,7 @@ OPEN = 10_000
 
 
 class Spans(Silent):
-    """A span for every decision.
+    """A span for every decision. Told on the decision's path, since its requests carry the span's ``traceparent``.
 
     Args:
         provider: The tracer provider; without it the global one.
@@ -27,6 +27,8 @@ class Spans(Silent):
     Raises:
         OptionError: OpenTelemetry is not installed.
     """
+
+    inline = True
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         try:

@@ -1,0 +1,497 @@
+"""Predicting and settling what a gate's own requests and its agents' calls find in the workers' caches.
+
+Everything here costs a decision at most one short request to the worker's tokenizer (the conversation's new text), bounded in time. What
+cannot be had is left out, and the figures say so: a prompt of another length than the engine reports was not the prompt predicted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from warmgate.engines import AskRequest, ChainResult, Deadline
+from warmgate.engines._base import AgentPrompt
+from warmgate.engines.loops import PerLoop
+from warmgate.engines.wire import wire_question
+from warmgate.errors import EngineError, WarmgateError
+from warmgate.foreign import items, mapping, text
+from warmgate.prefix.hashes import Namespace, wire_names
+from warmgate.prefix.survival import Expectation, Outcome, Prompt, SurvivalTracker
+
+if TYPE_CHECKING:
+    from warmgate.alignment.remote import Remote
+    from warmgate.engines.http import Http
+    from warmgate.prefix.counters import Window
+    from warmgate.prefix.divergence import PromptView
+    from warmgate.prefix.follow import Following
+    from warmgate.prefix.usage import Reported
+    from warmgate.questions import Question
+    from warmgate.settings import Settings
+
+SESSIONS = 1024
+"""Sessions whose latest ids are held; a prompt of another is tokenized whole."""
+
+TAILS = 4096
+"""Questions whose ids are held."""
+
+LOOK_S = 2.0
+"""Longest wait for a worker's own account of its cache, when it is first met."""
+
+CLOSE_S = 0.5
+"""Longest wait for looks under way when a gate closes."""
+
+AGAIN_S = 60.0
+"""Until a worker that could not be followed, or has no tokenizer, is tried again."""
+
+
+Render = Callable[[], Awaitable[str | None]]
+"""Renders a prompt. May ask the worker."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A session's latest text as ids, and the names of its blocks."""
+
+    length: int
+    mark: int
+    ids: array[int]
+    space: Namespace
+    plain: list[bytes]
+    own: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """The agent's next call as it is expected."""
+
+    expected: Expectation
+    ids: array[int]
+    space: Namespace
+    decision: str
+
+
+@dataclass(slots=True)
+class Sent:
+    """Reads on their way. ``window`` measures them by the worker's counters, where that is asked for."""
+
+    watch: Watch
+    worker: str
+    engine: str
+    expected: list[Expectation]
+    stack: AsyncExitStack
+    window: Window | None = None
+
+    async def answered(self, result: ChainResult | None) -> Sequence[Outcome]:
+        """One outcome a question, or none where another prompt than the expected one was answered."""
+        return await self.watch.settle(self, result)
+
+
+class Watch:
+    """The caches of one gate's workers. Usable from several event loops.
+
+    Args:
+        settings: The gate's.
+        http: Connections to a worker, of the running loop.
+    """
+
+    def __init__(self, settings: Settings, http: Callable[[str], Http]) -> None:
+        self._settings = settings
+        self._http = http
+        self._lock = threading.Lock()
+        self._following: Following | None = None
+        self._tried: dict[str, float] = {}
+        self._lora: dict[str, dict[str, str]] = {}
+        self._users = 0
+        self._held: OrderedDict[tuple[str, str], _Held] = OrderedDict()
+        self._tails: OrderedDict[tuple[str, str], tuple[int, ...]] = OrderedDict()
+        self._coming: OrderedDict[str, _Coming] = OrderedDict()
+        self._looks: PerLoop[dict[str, asyncio.Task[None]]] = PerLoop(dict)
+        self._adding: PerLoop[set[asyncio.Task[None]]] = PerLoop(set)
+        self._engines: dict[str, str] = {}
+        self._mute: dict[str, float] = {}
+        self._flying: Counter[str] = Counter()
+        self._hops: dict[str, float] = {}
+        self.reasons: dict[str, str] = {}
+        """Worker → why it is not followed, or not by events."""
+
+    # -- workers -------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def tracker(self) -> SurvivalTracker | None:
+        """Expectations and outcomes, once a worker is followed."""
+        return self._following.tracker if self._following is not None else None
+
+    @property
+    def blocks(self) -> tuple[int, str] | None:
+        """Tokens per block and the name of the hash, once a worker is followed."""
+        names = self._following.names if self._following is not None else None
+        return None if names is None else (names.block_size, names.algorithm)
+
+    @property
+    def following(self) -> Following | None:
+        """The workers followed, once there is one."""
+        return self._following
+
+    def follows(self, worker: str) -> bool:
+        """Whether prompts to a worker are predicted."""
+        tracker = self.tracker
+        return tracker is not None and tracker.index(worker) is not None
+
+    def hop(self, worker: str) -> float:
+        """The shortest round trip to a worker that was seen, seconds; 0 where none was."""
+        return self._hops.get(worker, 0.0)
+
+    async def open(self, workers: Sequence[str]) -> None:
+        """Follow these, each as far as it can be had within :data:`LOOK_S`. Once for each event loop that uses the gate."""
+        with self._lock:
+            self._users += 1
+        if self._settings.follow == "off":
+            return
+        if self._settings.gateway is not None:
+            self.reasons.update(dict.fromkeys(workers, "it is a gateway: whose cache answers is not known"))
+            return
+        await asyncio.gather(*(self._add(worker) for worker in workers))
+
+    def close(self) -> None:
+        """Stop listening, where no other event loop uses the gate."""
+        with self._lock:
+            self._users -= 1
+            following = self._following
+            if self._users > 0 or following is None:
+                return
+            for worker in list(following.readers):
+                self._tried.pop(worker, None)  # who opens again listens anew
+        following.close()
+
+    async def aclose(self) -> None:
+        """End what this event loop runs."""
+        tasks = [*(self._looks.pop() or {}).values(), *(self._adding.pop() or ())]
+        if tasks:  # short requests: to let them end is cleaner than to cut their connections
+            _, late = await asyncio.wait(tasks, timeout=CLOSE_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
+    def restarted(self, worker: str) -> None:
+        """A worker began anew."""
+        if self.tracker is not None:
+            self.tracker.restarted(worker)
+
+    def forget(self, session: str) -> None:
+        """A session has ended."""
+        self._coming.pop(session, None)
+        with self._lock:
+            for key in [key for key in self._held if key[0] == session]:
+                del self._held[key]
+
+    async def _add(self, worker: str) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if now < self._tried.get(worker, 0.0):
+                return
+            self._tried[worker] = now + AGAIN_S
+            if self._following is None:
+                from warmgate.prefix.follow import Following
+
+                self._following = Following(seed=self._settings.hash_seed)
+            following = self._following
+
+        async def get(path: str) -> str:
+            if path == "/kv_event_sources" and self._settings.follow == "model":
+                raise OSError("not asked for")
+            deadline = Deadline(LOOK_S)
+            reply = await self._http(worker).exchange("GET", path, None, deadline=deadline, request_id=f"warmgate-look-{token_hex(6)}")
+            if reply.status != 200:
+                raise OSError(f"answered {reply.status}")
+            return reply.body.decode(errors="replace")
+
+        try:
+            followed = await following.add(worker, get)
+            if followed:
+                self._lora[worker] = _adapters(await get("/v1/models"))
+        except Exception as fault:  # noqa: BLE001 -- an unfollowed worker is no fault of a decision
+            self.reasons[worker] = f"it cannot be followed ({type(fault).__name__})"
+            return
+        if worker in following.reasons:
+            self.reasons[worker] = following.reasons[worker]
+        if followed:
+            self._tried[worker] = float("inf")
+
+    def _ready(self, worker: str) -> bool:
+        """Whether prompts can be predicted there now. A worker not met before is looked at beside the decision."""
+        if self.follows(worker):
+            return time.monotonic() >= self._mute.get(worker, 0.0)
+        if self._settings.follow != "off" and self._settings.gateway is None and time.monotonic() >= self._tried.get(worker, 0.0):
+            tasks = self._adding.get()
+            task = asyncio.create_task(self._add(worker), name="warmgate-follow")
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        return False
+
+    # -- reads ---------------------------------------------------------------------------------------------------------------------
+
+    async def asked(self, session: str, request: AskRequest, salt: str | None, model: str, remote: Remote) -> Sent | None:
+        """Reads are about to be sent on the agent's prompt: what they should find. ``None`` where that cannot be told in time."""
+        worker, prompt = remote.worker, request.prompt
+        engine = self._engines.get(worker, self._settings.engines[0])
+        if prompt is None or not isinstance(prompt.prefix, str) or not self._ready(worker):
+            return None
+        spoken = self._spoken(engine, prompt, request.questions)
+        space = self._space(worker, model, salt)
+        if spoken is None or space is None:
+            return None
+        try:
+            held = await self._ids(session, model, prompt.prefix, space, remote)
+            tails = [await self._tail(tail, model, remote) for tail in spoken]
+        except EngineError:
+            self._mute[worker] = time.monotonic() + AGAIN_S
+            return None
+        tracker = self.tracker
+        assert tracker is not None
+        prompts = [self._prompt(session, held, tail, model, salt, kind="read") for tail in tails]
+        stack = AsyncExitStack()
+        sent = Sent(self, worker, engine, [], stack)
+        if self._settings.measure_reads:
+            from warmgate.prefix.counters import CounterSource
+
+            source = CounterSource(lambda: self._page(worker), lambda: self._flying[worker] - 1)
+            self._flying[worker] += 1
+            stack.callback(self._landed, worker)
+            sent.window = await stack.enter_async_context(source.window())
+            sent.window.prompt_tokens, sent.window.requests = sum(one.tokens for one in prompts), len(prompts)
+        sent.expected = tracker.expect(worker, *prompts)
+        return sent
+
+    async def settle(self, sent: Sent, result: ChainResult | None) -> Sequence[Outcome]:
+        """See :meth:`Sent.answered`."""
+        await sent.stack.aclose()
+        if result is None:
+            return ()
+        engine = next((step.engine for step in result.steps if step.outcome in ("answered", "partial")), None)
+        if engine is not None:
+            self._engines[sent.worker] = engine
+        tokens = sum(one.prompt.tokens for one in sent.expected)
+        if result.outcome != "answered" or engine != sent.engine or result.usage.input_tokens != tokens:
+            if engine == sent.engine:
+                self.forget(sent.expected[0].prompt.session)  # pieces were tokenized otherwise than the whole
+            return ()
+        hits, looked_up = result.usage.cached_tokens, True
+        if hits is None and sent.window is not None:
+            from warmgate.prefix.counters import Delta
+
+            delta = sent.window.result
+            if isinstance(delta, Delta):
+                hits, looked_up = delta.hits, delta.queries > 0
+        tracker = self.tracker
+        assert tracker is not None
+        return tracker.settle_reads(sent.expected, hits, looked_up=looked_up)
+
+    def _landed(self, worker: str) -> None:
+        self._flying[worker] -= 1
+
+    async def _page(self, worker: str) -> str:
+        deadline = Deadline(LOOK_S)
+        reply = await self._http(worker).exchange("GET", "/metrics", None, deadline=deadline, request_id=f"warmgate-look-{token_hex(6)}")
+        return reply.body.decode(errors="replace")
+
+    def _spoken(self, engine: str, prompt: AgentPrompt, questions: Mapping[str, Question]) -> list[str] | None:
+        """What each question adds to the agent's prompt; ``None`` for engines whose words are not known."""
+        if engine == "systemone" and self._settings.dialect.startswith("vllm"):
+            from warmgate.standin.bodies import QuestionSpec
+            from warmgate.standin.questions import parse_questions, question_text
+
+            specs = {name: QuestionSpec(**wire_question(question)) for name, question in questions.items()}
+            return [f"{prompt.before}\n\n{question_text(one)}{prompt.after}" for one in parse_questions(specs)]
+        if engine == "prefix_read":
+            from warmgate.engines import prefix_read as own
+
+            found: list[str] = []
+            for question in questions.values():
+                sets = {"choice": own.CHOICE_LABELS, "noul": own.NOUL_LABELS, "score": own.SCORE_LABELS}[question.type]
+                labels = sets[0][: len(question.labels)]
+                found.append(f"{prompt.before}{own.question_text(question, labels)}{prompt.after or chr(10) + 'Answer:'}")
+            return found
+        return None
+
+    # -- the agent's calls -----------------------------------------------------------------------------------------------------------
+
+    def coming(
+        self, decision: str, session: str, render: Render, view: PromptView, salt: str | None, model: str, remote: Remote
+    ) -> asyncio.Task[None] | None:
+        """The agent's call comes next: what it should find. It is looked up beside the caller; :meth:`came` waits for it.
+
+        Args:
+            decision: Id of the decision before it.
+            session: Key of the session.
+            render: Gives the call's prompt without its generation prompt, where that is known.
+            view: What it is rendered from.
+            salt: Its cache salt.
+            model: Its model.
+            remote: Its worker.
+        """
+        self._coming.pop(session, None)
+        if not self._ready(remote.worker):
+            return None
+        looks = self._looks.get()
+        task = asyncio.create_task(self._look(decision, session, render, view, salt, model, remote), name="warmgate-look")
+        looks[session] = task
+        task.add_done_callback(lambda done: looks.pop(session, None) if looks.get(session) is done else None)
+        return task
+
+    async def looked(self, session: str) -> _Coming | None:
+        """Wait for the look of :meth:`coming`, which has its own deadline."""
+        task = self._looks.get().get(session)
+        if task is not None:
+            await asyncio.wait([task])
+        return self._coming.get(session)
+
+    async def _look(
+        self, decision: str, session: str, render: Render, view: PromptView, salt: str | None, model: str, remote: Remote
+    ) -> None:
+        worker = remote.worker
+        space = self._space(worker, model, salt)
+        tracker = self.tracker
+        if space is None or tracker is None:
+            return
+        try:
+            prompt = await render()
+            if prompt is None:
+                return
+            held = await self._ids(session, model, prompt, space, remote)
+            opening = await self._opening(view.template_kwargs, model, remote)
+        except EngineError:
+            self._mute[worker] = time.monotonic() + AGAIN_S
+            return
+        one = self._prompt(session, held, opening, model, salt, view=view)
+        try:
+            (expected,) = tracker.look(worker, replace(one, generation_tokens=len(opening)))
+        except WarmgateError:
+            return
+        self._coming[session] = _Coming(expected, held.ids + array("I", opening), space, decision)
+        while len(self._coming) > SESSIONS:
+            self._coming.popitem(last=False)
+
+    async def came(self, session: str, worker: str, reported: Reported, answer: Any) -> tuple[Outcome | None, str | None]:
+        """The agent's call came back: what became of its prefix, and the decision it followed.
+
+        Args:
+            session: Key of the session.
+            worker: Who served it.
+            reported: What its answer says about tokens.
+            answer: The answer; where it holds the generated ids (``return_token_ids``), their blocks count as stored.
+        """
+        coming = await self.looked(session)
+        self._coming.pop(session, None)
+        tracker, names = self.tracker, self._following.names if self._following is not None else None
+        if coming is None or tracker is None or names is None:
+            return None, None if coming is None else coming.decision
+        expected = coming.expected
+        if expected.worker != worker or reported.prompt_tokens != expected.prompt.tokens or reported.requests != 1:
+            return None, coming.decision
+        tracker.sent(expected)
+        output = _generated(answer)
+        stored: list[int] = []
+        tokens: int | None = None
+        if output:
+            whole = [*coming.ids, *output[:-1]]
+            stored, tokens = wire_names(names.of(whole, coming.space)), len(whole)
+        cached = reported.cached_tokens if reported.measured else None
+        return tracker.settle(expected, cached, stored=stored, stored_tokens=tokens), coming.decision
+
+    async def _opening(self, kwargs: Mapping[str, Any], model: str, remote: Remote) -> tuple[int, ...]:
+        """Ids of the generation prompt."""
+        key = (model, f"\0{kwargs!r}")
+        if (known := self._tails.get(key)) is None:
+            probe = [{"role": "user", "content": "x"}]
+            bare = await remote.chat_ids(probe, None, kwargs, add_generation_prompt=False)
+            whole = await remote.chat_ids(probe, None, kwargs)
+            known = self._keep(key, whole[len(bare) :])
+        return known
+
+    # -- ids -----------------------------------------------------------------------------------------------------------------------
+
+    def _space(self, worker: str, model: str, salt: str | None) -> Namespace | None:
+        if model == self._settings.model:
+            return Namespace(salt)
+        path = self._lora.get(worker, {}).get(model)
+        return None if path is None else Namespace(salt, model, path)
+
+    def _prompt(self, session: str, held: _Held, tail: Sequence[int], model: str, salt: str | None, **more: Any) -> Prompt:
+        names = self._following.names if self._following is not None else None
+        assert names is not None
+        ids = [*held.ids, *tail]
+        own = wire_names(names.of(ids, held.space, known=held.own))
+        plain = own if held.space == Namespace() else wire_names(names.of(ids, known=held.plain))
+        adapter = "" if model == self._settings.model else f"{model}\n"
+        if more.get("kind") == "read":
+            more["question_tokens"] = len(tail)
+        return Prompt(session, own, len(ids), namespace=f"{adapter}{salt or ''}", plain=plain, **more)
+
+    async def _ids(self, session: str, model: str, prompt: str, space: Namespace, remote: Remote) -> _Held:
+        """A session's text as ids; only what was added since the last time is sent."""
+        key = (session, model)
+        held = self._held.get(key)
+        names = self._following.names if self._following is not None else None
+        assert names is not None
+        if held is None or held.space != space or held.length > len(prompt) or hash(prompt[: held.length]) != held.mark:
+            held = _Held(0, 0, array("I"), space, [], [])
+        if held.length < len(prompt):
+            ids = held.ids + array("I", await remote.ids(prompt[held.length :]))
+            own = names.of(ids, space, known=held.own)
+            plain = own if space == Namespace() else names.of(ids, known=held.plain)
+            held = _Held(len(prompt), hash(prompt), ids, space, plain, own)
+        with self._lock:
+            self._held[key] = held
+            self._held.move_to_end(key)
+            while len(self._held) > SESSIONS:
+                self._held.popitem(last=False)
+        return held
+
+    async def _tail(self, tail: str, model: str, remote: Remote) -> tuple[int, ...]:
+        key = (model, tail)
+        if (known := self._tails.get(key)) is None:
+            began = time.monotonic()
+            known = self._keep(key, await remote.ids(tail))
+            took = time.monotonic() - began
+            self._hops[remote.worker] = min(took, self._hops.get(remote.worker, took))
+        return known
+
+    def _keep(self, key: tuple[str, str], ids: Sequence[int]) -> tuple[int, ...]:
+        with self._lock:
+            known = self._tails[key] = tuple(ids)
+            while len(self._tails) > TAILS:
+                self._tails.popitem(last=False)
+        return known
+
+
+def _adapters(page: str) -> dict[str, str]:
+    """LoRA adapters of ``/v1/models``: name → path on the server."""
+    import json
+
+    found: dict[str, str] = {}
+    for model in items(mapping(json.loads(page)).get("data")):
+        one = mapping(model)
+        name, root = text(one.get("id")), text(one.get("root"))
+        if name is not None and root is not None and one.get("parent"):
+            found[name] = root
+    return found
+
+
+def _generated(answer: Any) -> list[int]:
+    """Generated ids of a chat completion, where it holds them."""
+    choices = items(mapping(answer).get("choices") if isinstance(answer, Mapping) else getattr(answer, "choices", None))
+    if len(choices) != 1:
+        return []
+    first = choices[0]
+    ids = mapping(first).get("token_ids") if isinstance(first, Mapping) else getattr(first, "token_ids", None)
+    listed: list[Any] = list(items(ids))
+    return listed if all(isinstance(one, int) for one in listed) else []
