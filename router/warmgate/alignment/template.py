@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MAX_TEMPLATE_BYTES = 1 << 20
 """Larger files are not chat templates (the longest published ones have about 30 kB)."""
 
+MAX_CONFIG_BYTES = 16 << 20
+"""Larger files are no tokenizer_config.json (those with thousands of added tokens have about 1 MB)."""
+
 CHATML = """\
 {%- set first = messages[0] if messages else none -%}
 {%- if tools -%}
@@ -100,8 +103,14 @@ class ChatTemplate:
         return cls(CHATML, "ChatML")
 
     @classmethod
-    def from_file(cls, path: str | Path) -> ChatTemplate:
+    def from_file(cls, path: str | Path, tokenizer: str | Path | None = None) -> ChatTemplate:
         """Load a ``.jinja`` file, or the ``chat_template`` of a ``tokenizer_config.json``.
+
+        What a ``.jinja`` file prints by name (``bos_token``) comes from a ``tokenizer_config.json`` beside it, or beside the tokenizer.
+
+        Args:
+            path: The template's file.
+            tokenizer: The tokenizer's file or folder, where one was named.
 
         Raises:
             TemplateError: The file cannot be read or holds no template.
@@ -118,6 +127,8 @@ class ChatTemplate:
         special: dict[str, str] = {}
         if path.suffix == ".json":
             text, special = _from_tokenizer_config(text, path)
+        else:
+            special = _special_beside(path, *([] if tokenizer is None else [Path(tokenizer)]))
         if not text.strip():
             raise TemplateError("the chat template is empty", where=str(path))
         return cls(text, str(path), special)
@@ -180,6 +191,14 @@ class ChatTemplate:
             raise TemplateError("prints nothing of the messages", where=self.name, mend="is it a chat template?")
 
     @cached_property
+    def unset(self) -> list[str]:
+        """Special tokens that the template prints by name, and that nobody gave: they print as nothing."""
+        from jinja2.meta import find_undeclared_variables
+
+        names = find_undeclared_variables(self._template.environment.parse(self.source))
+        return sorted(name for name in names if name.endswith("_token") and name not in self.special)
+
+    @cached_property
     def generation_prompt(self) -> str:
         """What ``add_generation_prompt`` appends to a one-message conversation; empty when the template ignores it."""
         probe = [{"role": "user", "content": "x"}]
@@ -196,12 +215,28 @@ def _from_tokenizer_config(source: str, path: Path) -> tuple[str, dict[str, str]
     template = text(config.get("chat_template")) or named.get("default")  # several named templates: the one called "default"
     if template is None:
         raise TemplateError("holds no chat_template", where=str(path), mend="hand in the model's chat_template.jinja")
+    return template, _special(config)
+
+
+def _special(config: Mapping[str, Any]) -> dict[str, str]:
     special: dict[str, str] = {}
     for key, value in config.items():
         content = text(value) or text(mapping(value).get("content"))
         if key.endswith("_token") and content is not None:
             special[key] = content
-    return template, special
+    return special
+
+
+def _special_beside(*files: Path) -> dict[str, str]:
+    """Special tokens of the first readable ``tokenizer_config.json`` beside one of ``files``; none where there is no such file."""
+    for file in files:
+        beside = (file if file.is_dir() else file.parent) / "tokenizer_config.json"
+        try:
+            if beside.stat().st_size <= MAX_CONFIG_BYTES:
+                return _special(mapping(json.loads(beside.read_text(encoding="utf-8"))))
+        except (OSError, ValueError, RecursionError):
+            continue  # what the template then lacks is told by `ChatTemplate.unset`
+    return {}
 
 
 def _compile(source: str, name: str) -> Template:

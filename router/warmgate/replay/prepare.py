@@ -275,6 +275,11 @@ class TextPreparer:
         notes: list[str] = []
         if self._unanswered:
             notes.append(f"{plural(self._unanswered, 'answer')} not continuing the prompt in this chat template: counted as not stored")
+        if self._template.unset:
+            notes.append(
+                f"the chat template prints {', '.join(self._template.unset)}, which no tokenizer_config.json beside it or the tokenizer "
+                "gives: nothing is printed in the place"
+            )
         if self._unprinted:
             notes.append(
                 "reasoning_content is not printed by the default ChatML template, as by most templates once a turn is over; "

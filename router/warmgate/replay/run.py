@@ -112,7 +112,7 @@ def replay(
         TemplateError: ``--chat-template`` cannot be used.
     """
     options.check()
-    template = ChatTemplate.from_file(options.chat_template) if options.chat_template else ChatTemplate.default()
+    template = ChatTemplate.from_file(options.chat_template, options.tokenizer) if options.chat_template else ChatTemplate.default()
     template.check()
     exact = ExactTokens(options.tokenizer, template) if options.tokenizer else None
     total = Ledger()

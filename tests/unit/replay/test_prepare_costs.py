@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from tests.unit.replay.tokenizers_of_our_own import write
+from warmgate.alignment import budget
 from warmgate.alignment.template import CHATML, ChatTemplate
 from warmgate.errors import TemplateError
 from warmgate.prefix.blocks import TextTree
@@ -14,7 +16,7 @@ from warmgate.replay.prepare import HashPreparer, TextPreparer
 from warmgate.replay.readers._history import Grown
 from warmgate.replay.readers._sharing import HELD_BYTES, Conversations
 from warmgate.replay.run import Options, replay
-from warmgate.replay.tokens import ScaledBytes
+from warmgate.replay.tokens import ExactTokens, ScaledBytes
 from warmgate.replay.trace import BlockPrompt, Call, TextPrompt
 
 
@@ -162,3 +164,101 @@ def test_tiny_messages_count_as_the_objects_they_are():
     objects = sum(len(latest.messages) for latest in held._latest.values())
     assert objects * 350 <= HELD_BYTES  # a dictionary and a text of its own each
     assert objects > 50_000
+
+
+def test_a_template_that_costs_too_much_is_given_up(tmp_path, monkeypatch):
+    """Each of a trace's thousand calls would take seconds before it is left out."""
+    monkeypatch.setattr(budget, "STEPS", 100_000)
+    source = tmp_path / "x.jinja"
+    source.write_text("{% if messages|length > 1 %}{% for a in range(90000) %}{{ a }}{% endfor %}{% endif %}{{ messages[0].content }}")
+    rows = [{"session": f"s{n}", "messages": [{"role": "user", "content": "a"}] * (1 + n % 2)} for n in range(20)]
+    rendered: list[int] = []
+    original = ChatTemplate.render
+    monkeypatch.setattr(ChatTemplate, "render", lambda self, *args, **kw: rendered.append(len(args[0])) or original(self, *args, **kw))
+    result, said = replayed(tmp_path, rows, chat_template=str(source))
+    assert result.traces[0].skipped_lines >= 10
+    assert sum(size > 1 for size in rendered) <= 5
+    assert any("takes too long on this conversation" in line for line in said)
+
+
+def test_a_template_that_always_costs_too_much_ends_the_replay_at_once(tmp_path, monkeypatch):
+    """Nothing of the trace could be replayed, and the user would learn it last."""
+    monkeypatch.setattr(budget, "STEPS", 100_000)
+    source = tmp_path / "x.jinja"
+    source.write_text("{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}{{ messages[0].content }}")
+    with pytest.raises(TemplateError, match="takes too long"):
+        replayed(tmp_path, [row("a")], chat_template=str(source))
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "self", "flat", "raise_exception", "strftime_now"])
+@pytest.mark.parametrize("format_", ["openai_chat", "warmgate_trace"])
+def test_a_traces_template_arguments_cannot_end_the_replay(tmp_path, name, format_):
+    """One such name in one record would be a traceback."""
+    message = [{"role": "user", "content": "hello there"}]
+    kwargs = {name: "x", "enable_thinking": False}
+    if format_ == "openai_chat":
+        rows = [{"session": "s", "messages": message, "chat_template_kwargs": kwargs}]
+    else:
+        rows = [
+            {"schema": "warmgate.trace/1", "block_size": 16, "content": "text"},
+            {"session": "s", "index": 0, "model": "m", "kind": "call", "messages": message, "template_kwargs": kwargs},
+        ]
+    result, said = replayed(tmp_path, rows)
+    plain, _ = replayed(tmp_path, [{"session": "s", "messages": message}])
+    assert (result.totals.prompt_tokens, said) == (plain.totals.prompt_tokens, [])
+
+
+def test_special_tokens_come_from_the_files_beside_the_template(tmp_path):
+    """Every prompt would lack its first token, and every turn its last."""
+    template = tmp_path / "a" / "x.jinja"
+    template.parent.mkdir()
+    template.write_text("{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}")
+    tokenizer = tmp_path / "b"
+    tokenizer.mkdir()
+    write(tokenizer)
+    result, _ = replayed(tmp_path, [row("a")], chat_template=str(template), tokenizer=str(tokenizer))
+    assert any("prints bos_token, eos_token, which no tokenizer_config.json" in note for note in result.traces[0].notes)
+    bare = result.totals.prompt_tokens
+    (tokenizer / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|im_start|>", "eos_token": {"content": "<|im_end|>"}}))
+    for where in (tokenizer, tokenizer / "tokenizer.json"):
+        result, _ = replayed(tmp_path, [row("a")], chat_template=str(template), tokenizer=str(where))
+        assert result.totals.prompt_tokens == bare + 2
+        assert not any("bos_token" in note for note in result.traces[0].notes)
+    (template.parent / "tokenizer_config.json").write_text(json.dumps({"bos_token": None, "eos_token": "<|im_end|>"}))
+    result, _ = replayed(tmp_path, [row("a")], chat_template=str(template), tokenizer=str(tokenizer))
+    assert result.totals.prompt_tokens == bare + 1
+    assert any("prints bos_token, which" in note for note in result.traces[0].notes)
+    (template.parent / "tokenizer_config.json").write_text("{")
+    result, _ = replayed(tmp_path, [row("a")], chat_template=str(template), tokenizer=str(tokenizer))
+    assert result.totals.prompt_tokens == bare + 2
+
+
+@pytest.mark.parametrize("share", [None, 0.5, 1.0], ids=["nothing cached told", "half cached", "all cached"])
+@pytest.mark.parametrize("prompts", [True, False], ids=["prompts counted", "prompts uncounted"])
+@pytest.mark.parametrize("factor", [0.02, 0.5, 0.95, 1.0, 1.05, 2.0, 4.0])
+def test_no_ratio_passes_one_whatever_the_trace_reports(tmp_path, factor, share, prompts):
+    """With another model's tokenizer, tokens counted here and tokens reported are two units; their ratio would mean nothing."""
+    template = ChatTemplate.default()
+    tokens = ExactTokens(write(tmp_path), template)
+    rows, history, before = [], [], 0
+    for turn in range(5):
+        history = [*history, {"role": "user", "content": f"please look at file number {turn} again " * 20}]
+        counted = len(tokens.encode_whole(template.render(history))) // 4
+        usage = {"prompt_tokens": int(counted * factor)} if prompts else {}
+        if share is not None:  # of the block before the previous prompt's last one, as an engine with blocks of 16 would tell
+            usage["prompt_tokens_details"] = {"cached_tokens": int(max(before - 32, 0) * factor * share) // 16 * 16}
+        rows.append({"session": "s", "messages": history, "usage": usage})
+        before = counted
+    result, _ = replayed(tmp_path, rows, tokenizer=str(tmp_path))
+    totals = result.totals
+    assert 0 <= totals.hit_rate <= 1
+    assert totals.reusable_tokens <= totals.prompt_tokens
+    if prompts and totals.survival is not None:
+        assert 0 <= totals.survival <= 1
+        if share == 1.0 and factor > 0.1:
+            assert totals.survival > 0.85
+    assert all(s.survival is None or 0 <= s.survival <= 1 for s in result.scenarios)
+    told = [note for note in result.traces[0].notes if "is it this model's tokenizer" in note]
+    if prompts:
+        assert len(told) == (abs(factor - 1) > 0.1)
+        assert all(f"counts {1 / factor:.2f} times" in note for note in told if factor >= 0.5)
