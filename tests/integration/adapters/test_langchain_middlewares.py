@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
@@ -313,6 +314,34 @@ async def test_a_subagent_is_a_session_of_its_own(tmp_path):
         sessions = {session for session, _ in w.made.gate.observations}
         assert "s" in sessions
         assert len(sessions) == 2
+
+
+async def test_one_middleware_serves_many_threads_at_once(tmp_path):
+    """What it keeps of a session must not reach another: prompts, announcements, verdicts."""
+    names = [f"s{number}" for number in range(24)]
+    replies = {
+        name: [calls(("read", {"path": name}), ("shell", {"command": f"rm {name}"})), says(f"read {name}"), says(f"bye {name}")]
+        for name in names
+    }
+    mounts = Sets({1: ("read", "shell"), 2: ("read", "shell", "web")}, announce={2: ("web",)})
+    async with world(tmp_path, sessions=replies, mounts=mounts, workers=2) as w:
+        agent = w.agent(system_prompt="You build software.")
+
+        async def talk(name):
+            config = {"configurable": {"thread_id": name}}
+            await say(agent, f"read {name}", config)
+            return await say(agent, f"thanks, {name}", config)
+
+        for name, state in zip(names, await asyncio.gather(*map(talk, names)), strict=True):
+            assert state["messages"][-1].text == f"bye {name}"
+            assert results(state)[0] == f"contents of {name}"
+            assert "it removes files" in results(state)[1]
+            assert sum("Search the web" in m.text for m in state["messages"]) == 1
+            others = [other for other in names if other not in name]
+            assert not any(f"{other} " in f"{m.text} " for m in state["messages"] for other in others)
+            assert len({url for url, _ in w.made.seen(name)}) == 1
+        assert sorted(w.made.ran) == sorted(("read", name) for name in names)
+        assert all(o.predicted_tokens == o.reported_tokens for _, o in w.made.gate.observations)
 
 
 async def test_what_happens_is_streamed_beside_the_text(tmp_path):
