@@ -43,8 +43,8 @@ def _entry(key: Key, labels: Sequence[Label], max_error: float, confidence: floa
         raise InputError("a label has no probabilities", where=f"question {id_}", mend="ask a worker: --worker URL")
     raw = [label.probabilities or {} for label in labels]
     right = [label.label for label in labels]
-    binary = question.type == "noul"
-    delta = (1 - confidence) / (2 if binary else 1)  # a yes-or-no promises on two sides, and both must hold
+    binary = len(question.labels) == 2
+    delta = (1 - confidence) / (2 if binary else 1)  # two labels promise on two sides, and both must hold
     needed = labels_needed(max_error, delta)
     if len(labels) < needed:
         raise InputError(
@@ -59,7 +59,7 @@ def _entry(key: Key, labels: Sequence[Label], max_error: float, confidence: floa
             where=f"question {id_} ({key.model}, {key.dialect})",
             mend=f"allow more errors, or label more ({needed} above the threshold are needed even without one error)",
         )
-    kind: Kind = fit or ("isotonic" if binary and len(labels) >= ISOTONIC_LABELS else "temperature")
+    kind: Kind = fit or ("isotonic" if question.type == "noul" and len(labels) >= ISOTONIC_LABELS else "temperature")
     crossed = _cross_validated(raw, right, kind)
     sure, hits = measures.confidences(raw, right)
     sure_after, hits_after = measures.confidences(crossed, right)
@@ -83,6 +83,7 @@ def _entry(key: Key, labels: Sequence[Label], max_error: float, confidence: floa
             for label, p in list(zip(labels, raw, strict=True))[:: max(1, len(labels) // PINNED)][:PINNED]
             if label.state is not None
         ],
+        policy=key.policy,
     )
 
 
@@ -92,7 +93,7 @@ def _sides(raw: Sequence[Mapping[str, float]], right: Sequence[str], binary: boo
         found = threshold(sure, [not hit for hit in hits], max_error=max_error, delta=delta)
         return {"*": _side(found)} if found is not None else {}
     sides: dict[str, Side] = {}
-    for name in ("yes", "no"):
+    for name in raw[0]:
         picked = [i for i, d in enumerate(raw) if d[name] >= 0.5]
         wrong = [right[i] != name for i in picked]
         if picked and (found := threshold([raw[i][name] for i in picked], wrong, max_error=max_error, delta=delta)) is not None:

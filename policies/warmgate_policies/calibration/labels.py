@@ -6,7 +6,8 @@
      "model": "qwen3", "dialect": "vllm", "probabilities": {"yes": 0.93, "no": 0.07}, "label": "yes", "state": {"argv": ["rm", "x"]}}
 
 ``label`` is one of the question's labels (``true``/``false`` are read as ``yes``/``no`` of a noul). ``probabilities`` may be left out where
-a worker is asked now; ``state`` may be left out where it is not. A set of labels that is to be checked again later needs states.
+a worker is asked now; ``state`` may be left out where it is not. ``policy``
+names the rules that made the state, where they have a part in it. A set of labels that is to be checked again later needs states.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from warmgate.answers import distribution
 from warmgate.errors import InputError, WarmgateError
 from warmgate.foreign import mapping, text
 from warmgate.questions import Question, parse_questions
+from warmgate_policies.calibration.recorded import DECISIONS, Recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,13 @@ class Key:
         model: Name of the model that answers.
         dialect: How it is asked.
         fingerprint: Hash of the question with its options in order.
+        policy: Name and version of the rules that resolved the facts it was asked about; empty where rules have no part.
     """
 
     model: str
     dialect: str
     fingerprint: str
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ def parse_labels(data: bytes, *, where: str, model: str | None = None, dialect: 
     """
     found: list[Label] = []
     known: dict[str, Question] = {}
+    recorded = Recorded()
     for number, raw in enumerate(data.splitlines(), 1):
         if not raw.strip():
             continue
@@ -94,7 +99,14 @@ def parse_labels(data: bytes, *, where: str, model: str | None = None, dialect: 
             raise InputError("is not a JSON object", where=at) from None
         if not row:
             raise InputError("is not a JSON object with fields", where=at)
+        if row.get("schema") == DECISIONS:
+            if (labelled := recorded.take(row)) is None:
+                continue
+            row = labelled
         found.append(_label(row, number, at, known, model, dialect or "vllm"))
+    if not found and recorded.decisions:
+        why = f"holds {recorded.decisions:,} decisions and no person's word on a call that a model was asked about"
+        raise InputError(why, where=where, mend="report approvals to the gate (gate.approval)")
     if not found:
         raise InputError("holds no label", where=where, mend="one JSON object a line: question, probabilities, label")
     return found
@@ -128,5 +140,5 @@ def _label(row: Mapping[str, Any], number: int, at: str, known: dict[str, Questi
         raise InputError(getattr(fault, "what", str(fault)), where=at) from None
     if (named := text(row.get("model")) or model) is None:
         raise InputError("names no model, and none was given", where=at, mend="a threshold belongs to one model: --model")
-    key = Key(named, text(row.get("dialect")) or dialect, fingerprint(question))
+    key = Key(named, text(row.get("dialect")) or dialect, fingerprint(question), text(row.get("policy")) or "")
     return Label(id_, question, key, probabilities, right, row.get("state"), number)

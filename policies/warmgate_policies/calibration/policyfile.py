@@ -52,12 +52,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         max_error: Error rate promised from each threshold on.
         confidence: Probability that all promises of this entry hold.
         fit: From raw to calibrated probabilities.
-        thresholds: Label → threshold. A yes-or-no has ``yes`` and ``no``, others have ``*``. One that is missing cannot be promised.
+        thresholds: Label → threshold. A question of two labels has one for each, others have ``*``. One that is missing cannot be promised.
         ece: Expected calibration error, raw and calibrated (by 5-fold cross-validation).
         brier: Brier score, likewise.
         curve: Risk against coverage.
         reliability: Share right against calibrated confidence.
         pinned: States for a later check; empty where the labels carried none.
+        policy: The rules that made the states; empty where rules have no part.
     """
 
     id: str
@@ -75,11 +76,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     curve: list[Point]
     reliability: list[Point]
     pinned: list[Pinned] = []
+    policy: str = ""
 
     @property
     def key(self) -> Key:
         """What it belongs to."""
-        return Key(self.model, self.dialect, self.fingerprint)
+        return Key(self.model, self.dialect, self.fingerprint, self.policy)
 
 
 class PolicyFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,9 +114,9 @@ class PolicyFile(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(f"has the schema {found.schema!r}, not {SCHEMA}", where=where, mend="calibrate again")
         return found
 
-    def entry(self, question: Question, *, model: str, dialect: str) -> Entry | None:
-        """The entry that holds for exactly this question, model and dialect."""
-        key = Key(model, dialect, fingerprint(question))
+    def entry(self, question: Question, *, model: str, dialect: str, policy: str = "") -> Entry | None:
+        """The entry that holds for exactly this question, model and dialect, on facts that exactly these rules resolved."""
+        key = Key(model, dialect, fingerprint(question), policy)
         return next((e for e in self.entries if e.key == key), None)
 
 

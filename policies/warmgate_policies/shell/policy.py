@@ -15,6 +15,8 @@ from warmgate.errors import InputError, OptionError, one_line
 from warmgate.policy import Judgement
 from warmgate.questions import Choice, Question
 from warmgate.turn import ProposedCall, Turn
+from warmgate_policies.calibration.labels import fingerprint
+from warmgate_policies.calibration.policyfile import PolicyFile, take
 from warmgate_policies.shell import rules as packs
 from warmgate_policies.shell.facts import Facts
 from warmgate_policies.shell.memory import Memory
@@ -47,24 +49,8 @@ GREY = ("net.contact", "net.fetch", "read.outside", "write.outside", "delete.wor
 means is never among them."""
 
 
-class Calibrated(BaseModel):
-    """What a calibrated policy file must say before a model's answer counts.
-
-    Attributes:
-        model: The model it was measured on.
-        policy_version: Version of the shell policy it was measured on.
-        allow: Probability of ``allow`` from which an ask is lifted.
-        ask: Probability of ``ask`` from which a rules' allow with a question would be withdrawn.
-        label_mass: Least share of the vocabulary's probability on the two labels.
-    """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    model: str
-    policy_version: str
-    allow: float = Field(gt=0.5, le=1.0)
-    ask: float = Field(default=0.5, ge=0.0, le=1.0)
-    label_mass: float = Field(default=0.5, ge=0.0, le=1.0)
+LABEL_MASS = 0.5
+"""Least share of the vocabulary's probability that the two labels must hold: below it the model would rather say something else."""
 
 
 class ShellPolicy:
@@ -96,7 +82,7 @@ class ShellPolicy:
         self.version = f"1.{rules.version}"
         self.tools = frozenset(tools)
         self.authorised = tuple(authorised)
-        self.calibrated = _calibrated(calibrated, self.version) if calibrated is not None else None
+        self.calibrated = _calibrated(calibrated, f"{self.name} {self.version}") if calibrated is not None else None
         self._judge = Judge(facts or Facts(), rules, Memory())
 
     def judge(self, call: ProposedCall, turn: Turn) -> Judgement:
@@ -117,7 +103,7 @@ class ShellPolicy:
         verdict = self._judge.judge(command, cwd, session=turn.session)
         grey = verdict.verdict == "ask" and all(finding.rule in GREY for finding in verdict.findings)
         facts = self.facts_of(verdict, command, cwd) if grey else None
-        return Judgement(verdict.verdict, verdict.reason, verdict.rule, _QUESTION if grey and self.calibrated is not None else None, facts)
+        return Judgement(verdict.verdict, verdict.reason, verdict.rule, QUESTION if grey and self.calibrated is not None else None, facts)
 
     def facts_of(self, verdict: ShellVerdict, command: str, cwd: str | None) -> dict[str, Any]:
         """Resolved facts for the model: programs, rules and reasons; never the transcript, and the command's own words only as data."""
@@ -134,17 +120,12 @@ class ShellPolicy:
         if judgement.verdict == "deny" or judgement.question is None or self.calibrated is None:
             return judgement
         asked = Judgement("ask", judgement.reason, judgement.rule, None, judgement.facts)
-        probabilities = answer.probabilities
-        if (
-            probabilities is None
-            or answer.source.model != self.calibrated.model
-            or answer.order_agrees is False
-            or answer.argmax_is_label is False
-        ):
+        source = answer.source
+        entry = self.calibrated.entry(QUESTION, model=source.model or "", dialect=source.dialect, policy=f"{self.name} {self.version}")
+        if answer.order_agrees is False or (answer.label_mass is not None and answer.label_mass < LABEL_MASS):
             return asked
-        if answer.label_mass is not None and answer.label_mass < self.calibrated.label_mass:
-            return asked
-        if probabilities.get("allow", 0.0) >= self.calibrated.allow:
+        taken = take(entry, answer)
+        if taken.label == "allow":
             return Judgement("allow", f"a person would usually approve this: {judgement.reason}", judgement.rule, None, judgement.facts)
         return asked
 
@@ -180,23 +161,27 @@ def from_settings(settings: Any) -> ShellPolicy:
     return ShellPolicy(facts, extra_packs=options.packs, tools=options.tools, calibrated=options.calibrated, authorised=options.authorised)
 
 
-_QUESTION: Question = Choice(
+QUESTION: Question = Choice(
     instructions="Would the user approve this command without a second thought, going by these facts alone?",
     criteria={"allow": "ordinary work that can be undone and that the user has asked for", "ask": "a person should look at it first"},
 )
 
 
-def _calibrated(path: str | Path, version: str) -> Calibrated:
+def _calibrated(path: str | Path, policy: str) -> PolicyFile:
     try:
-        data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-        section = cast("Mapping[str, Any]", data).get("shell", data) if isinstance(data, Mapping) else data
-        found = Calibrated.model_validate(section)
-    except (OSError, ValueError, ValidationError) as fault:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as fault:
         raise InputError(
-            f"not a calibrated policy file ({one_line(str(fault), 120)})", where=str(path), mend="make one with `warmgate calibrate`"
+            f"cannot be read ({one_line(str(fault), 120)})", where=str(path), mend="make one with `warmgate calibrate`"
         ) from None
-    if found.policy_version != version:
-        raise InputError(f"calibrated for policy {found.policy_version}, this is {version}", where=str(path), mend="calibrate again")
+    found = PolicyFile.parse(data, where=str(path))
+    own = [entry for entry in found.entries if entry.fingerprint == fingerprint(QUESTION)]
+    if not own:
+        raise InputError("holds no threshold for the shell policy's question", where=str(path), mend="calibrate on its question")
+    if all(entry.policy != policy for entry in own):
+        raise InputError(
+            f"was calibrated for policy {own[0].policy or '(none named)'}, this is {policy}", where=str(path), mend="calibrate again"
+        )
     return found
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from warmgate.answers import Answer, Source
 from warmgate.errors import InputError
 from warmgate.policy import CallPolicy
 from warmgate.turn import ProposedCall, Turn
+from warmgate_policies.calibration import calibrate, parse_labels
 from warmgate_policies.shell import Facts, Judge, ShellPolicy
 from warmgate_policies.shell.memory import Memory
+from warmgate_policies.shell.policy import QUESTION
 
 
 def call(command, name="bash", **more) -> ProposedCall:
@@ -28,11 +31,22 @@ def answer(allow: float, **more) -> Answer:
     return Answer(id="q", type="choice", value="allow", probabilities={"allow": allow, "ask": 1 - allow}, source=source, **fields)
 
 
+def labels(policy: str) -> bytes:
+    """300 grey cases: above 0.9 for allow a person always approved, below they seldom did."""
+    row = {"question": QUESTION.model_dump(mode="json"), "model": "m", "policy": policy}
+    surer = [json.dumps({**row, "probabilities": {"allow": 0.93, "ask": 0.07}, "label": "allow"})] * 150
+    less = [json.dumps({**row, "probabilities": {"allow": 0.87, "ask": 0.13}, "label": "ask" if i % 3 else "allow"}) for i in range(150)]
+    return "\n".join(surer + less).encode()
+
+
+def policy_file(path, policy: str):
+    path.write_bytes(msgspec.json.encode(calibrate(parse_labels(labels(policy), where="labels"))))
+    return path
+
+
 @pytest.fixture
 def calibrated(tmp_path):
-    path = tmp_path / "policy.json"
-    path.write_text(json.dumps({"shell": {"model": "m", "policy_version": ShellPolicy().version, "allow": 0.9}}))
-    return ShellPolicy(calibrated=path)
+    return ShellPolicy(calibrated=policy_file(tmp_path / "policy.json", f"shell {ShellPolicy().version}"))
 
 
 def test_it_is_a_call_policy():
@@ -98,22 +112,19 @@ def test_the_model_sees_facts_alone(calibrated):
     assert facts["programs"] == ["git"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[]",
-        '{"shell": {"model": "m"}}',
-        '{"shell": {"model": "m", "policy_version": "old", "allow": 0.9}}',
-        '{"shell": {"model": "m", "policy_version": "x", "allow": 0.1}}',
-    ],
-)
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "warmgate.policy/1", "version": "", "created": "", "entries": []}'])
 def test_a_bad_policy_file_is_refused(tmp_path, text):
     """Thresholds measured on other rules would count."""
     path = tmp_path / "p.json"
     path.write_text(text)
     with pytest.raises(InputError, match=r"p\.json"):
         ShellPolicy(calibrated=path)
+
+
+def test_thresholds_of_other_rules_do_not_count(tmp_path):
+    """What a model sees are facts that the rules resolved: other rules, other facts."""
+    with pytest.raises(InputError, match="calibrate again"):
+        ShellPolicy(calibrated=policy_file(tmp_path / "p.json", "shell 0.old"))
 
 
 @pytest.mark.parametrize(
