@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
+from contextlib import AsyncExitStack
 from itertools import pairwise
 
 import httpx
@@ -15,7 +16,9 @@ from openai import APIConnectionError, AsyncOpenAI, DefaultAsyncHttpxClient, Def
 from warmgate.standin import StandIn
 from warmgate.workers import AsyncStickyTransport, AsyncStickyTransport2, Rule, StickyTransport, StickyTransport2, WorkerPool, session
 
-QUICK = Rule(interval_s=0.2, timeout_s=2.0, pause_s=0.1, longest_pause_s=0.5)
+QUICK = Rule(interval_s=0.2, timeout_s=15.0, pause_s=0.1, longest_pause_s=0.5)
+"""Dead workers refuse at once; patience is for living ones on a machine that has other work."""
+PATIENT = 120.0
 NOWHERE = "http://session.invalid/v1"
 
 
@@ -27,7 +30,11 @@ def messages(turn, name):
 async def test_openai_calls_reach_their_sessions_worker(stream):
     async with StandIn() as one, StandIn() as other, WorkerPool([one.url, other.url], health=QUICK) as pool:
         client = AsyncOpenAI(
-            base_url=NOWHERE, api_key="k", max_retries=0, http_client=DefaultAsyncHttpxClient(transport=AsyncStickyTransport2(pool))
+            base_url=NOWHERE,
+            api_key="k",
+            max_retries=0,
+            timeout=PATIENT,
+            http_client=DefaultAsyncHttpxClient(transport=AsyncStickyTransport2(pool)),
         )
         async with client:
             for number in range(12):
@@ -49,7 +56,9 @@ async def test_openai_calls_reach_their_sessions_worker(stream):
 def test_sync_openai_streams_too():
     with StandIn() as one, StandIn() as other, WorkerPool([one.url, other.url], health=QUICK) as pool:
         transport = StickyTransport2(pool)
-        with OpenAI(base_url=NOWHERE, api_key="k", max_retries=0, http_client=DefaultHttpxClient(transport=transport)) as client:
+        with OpenAI(
+            base_url=NOWHERE, api_key="k", max_retries=0, timeout=PATIENT, http_client=DefaultHttpxClient(transport=transport)
+        ) as client:
             for number in range(6):
                 with session(f"s{number}"):
                     stream = client.chat.completions.create(model="standin", messages=messages(0, number), stream=True)
@@ -59,7 +68,11 @@ def test_sync_openai_streams_too():
 
 async def test_streams_are_handed_on_as_they_come():
     """A transport that reads ahead would hold back the first token until the last one is there."""
-    async with StandIn() as worker, WorkerPool([worker.url]) as pool, httpx.AsyncClient(transport=AsyncStickyTransport(pool)) as client:
+    async with (
+        StandIn() as worker,
+        WorkerPool([worker.url]) as pool,
+        httpx.AsyncClient(transport=AsyncStickyTransport(pool), timeout=PATIENT) as client,
+    ):
         body = {"model": "standin", "messages": messages(0, "s"), "stream": True, "max_tokens": 2}
         headers = {"X-Session-ID": "s", "x-standin-fault": "drip_feed=0.0005"}
         began = asyncio.get_running_loop().time()
@@ -84,7 +97,7 @@ async def test_decision_and_agent_call_by_url_alone():
 async def test_faults_of_living_workers_reach_the_caller_as_they_are(library, transport):
     async with StandIn() as one, StandIn() as other, WorkerPool([one.url, other.url], health=QUICK) as pool:
         where = await pool.base_url("s")
-        async with library.AsyncClient(transport=transport(pool)) as client:
+        async with library.AsyncClient(transport=transport(pool), timeout=PATIENT) as client:
             for fault, seen in [
                 ("reset", library.ReadError),
                 ("close", library.RemoteProtocolError),
@@ -104,10 +117,15 @@ async def test_faults_of_living_workers_reach_the_caller_as_they_are(library, tr
 async def test_kill_one_of_two_mid_run_and_bring_it_back(two_workers):
     """No call is lost that had not begun to stream; the dead worker's sessions move once, the other's stay; afterwards nobody moves."""
     one, other = two_workers
-    async with WorkerPool([one.url, other.url], health=QUICK) as pool:
+    async with WorkerPool([one.url, other.url], health=QUICK) as pool, AsyncExitStack() as stack:
         client = AsyncOpenAI(
-            base_url=NOWHERE, api_key="k", max_retries=0, http_client=DefaultAsyncHttpxClient(transport=AsyncStickyTransport2(pool))
+            base_url=NOWHERE,
+            api_key="k",
+            max_retries=0,
+            timeout=PATIENT,
+            http_client=DefaultAsyncHttpxClient(transport=AsyncStickyTransport2(pool)),
         )
+        stack.push_async_callback(client.close)
         names = [f"s{n}" for n in range(24)]
         at_first = {name: await pool.base_url(name) for name in names}
         assert 6 <= Counter(at_first.values())[one.url] <= 18
@@ -160,13 +178,12 @@ async def test_kill_one_of_two_mid_run_and_bring_it_back(two_workers):
         assert lost_before_streaming == []
         assert {worker for path in where.values() for worker in path} == {other.url}
         assert pool.counts.total("session_moved") == Counter(at_first.values())[one.url]
-        await client.close()
         print(f"{cut_while_streaming} streams cut, {pool.counts.total('retried_elsewhere')} calls made again elsewhere")
 
 
 def test_kill_with_the_sync_transport(two_workers):
     one, other = two_workers
-    with WorkerPool([one.url, other.url], health=QUICK) as pool, httpx.Client(transport=StickyTransport(pool)) as client:
+    with WorkerPool([one.url, other.url], health=QUICK) as pool, httpx.Client(transport=StickyTransport(pool), timeout=PATIENT) as client:
         name = next(n for n in map(str, range(50)) if pool.acquire_sync(n).worker == one.url)
         body = {"model": "standin", "messages": messages(0, name)}
         assert client.post(NOWHERE + "/chat/completions", json=body, headers={"X-Session-ID": name}).status_code == 200

@@ -16,7 +16,7 @@ from warmgate.workers import Rule, WorkerPool
 from warmgate.workers.discovery import WorkerSpec, resolve
 
 A, B = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
-QUICK = Rule(interval_s=0.1, timeout_s=1.0, pause_s=0.1, longest_pause_s=0.3, restart_interval_s=0.2)
+QUICK = Rule(interval_s=0.1, timeout_s=15.0, pause_s=0.1, longest_pause_s=0.3, restart_interval_s=0.2)
 
 
 async def until(condition, seconds=10.0):
@@ -166,7 +166,7 @@ async def test_found_dead_asks_once_for_many(two_workers):
 async def test_rebind_moves_a_session_off_a_dead_worker_and_off_no_other(two_workers):
     """A decision would be lost with the worker, or a living worker's session would lose its prefix."""
     one, other = two_workers
-    pool = WorkerPool([one.url, other.url])
+    pool = WorkerPool([one.url, other.url], health=QUICK)
     here = {s: await pool.acquire(s) for s in map(str, range(20))}
     assert [await pool.rebind(s, b) for s, b in here.items()] == [None] * len(here)
     one.kill()
