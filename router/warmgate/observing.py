@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from warmgate.decision import Decision, Observation
 from warmgate.engines import Deadline
 from warmgate.errors import WarmgateError
 from warmgate.means import Means
-from warmgate.mounting import Memory
+from warmgate.mounting import Memory, tool_name
 from warmgate.prefix.usage import Reported, reported
 from warmgate.telemetry.protocol import CallSeen, Finished, Parts
 from warmgate.trail import entry
@@ -88,7 +89,15 @@ def finished(means: Means, turn: Turn, asker: Asker, decision: Decision, queued:
         {ids[name]: one for name, one in asker.asked_about.items() if name in ids},
         {ids[name]: answer for name, answer in asker.told.items() if name in ids},
         asker.prompt_tokens,
+        _dropped(turn, decision),
     )
+
+
+def _dropped(turn: Turn, decision: Decision) -> int:
+    would = decision.mounts.would
+    if would is None or len(would) >= len(turn.tools):
+        return 0
+    return sum(len(json.dumps(tool, default=str)) for tool in turn.tools if tool_name(tool) not in would)
 
 
 def _reported(usage: Any) -> Reported:

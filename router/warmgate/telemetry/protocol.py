@@ -50,6 +50,10 @@ class Parts:
     ours: float = 0.0
 
 
+def _no_answers() -> dict[str, Answer]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a model was asked about a proposed call.
@@ -77,6 +81,7 @@ class Finished:
         asked: Call id → what a model was asked about it, for grey cases.
         answered: Call id → what it answered.
         prompt_tokens: Tokens of the agent's coming prompt, where they were counted.
+        dropped_characters: In shadow mode, length of the schemas that enforcing would have left out, as JSON.
     """
 
     decision: Decision
@@ -84,8 +89,9 @@ class Finished:
     model: str
     parts: Parts = field(default_factory=Parts)
     asked: Mapping[str, Asked] = field(default_factory=dict[str, Asked])
-    answered: Mapping[str, Answer] = field(default_factory=dict)
+    answered: Mapping[str, Answer] = field(default_factory=_no_answers)
     prompt_tokens: int | None = None
+    dropped_characters: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,6 +238,7 @@ class DecisionRecord(Silent):
                     "changed": decision.mounts.changed,
                     "shadow": decision.mounts.shadow,
                     "would": decision.mounts.would,
+                    "dropped_characters": fact.dropped_characters,
                     "prompt_tokens": fact.prompt_tokens,
                 },
                 "verdicts": [

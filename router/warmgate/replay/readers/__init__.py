@@ -23,6 +23,7 @@ def readers() -> tuple[Reader, ...]:
         otel,
         sweagent,
         taubench,
+        warmgate_decisions,
         warmgate_trace,
         weka,
     )
@@ -34,6 +35,7 @@ def readers() -> tuple[Reader, ...]:
         claude_code.READER,
         codex.READER,
         langfuse.READER,
+        warmgate_decisions.READER,
         langsmith.READER,
         otel.READER,
         openai_agents.READER,
