@@ -9,7 +9,7 @@ import asyncio
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 from uuid import uuid4
@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from agents.run_context import RunContextWrapper
 
+from warmgate.decision import Decision
 from warmgate.foreign import mapping, text
 from warmgate.gate import Gate
 from warmgate.turn import ProposedCall
@@ -86,6 +87,7 @@ class Desk:
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
+        self.listeners: list[Callable[[str, Decision], None]] = []
         self._lock = threading.Lock()
         self._runs: dict[int, tuple[weakref.ref[Any], str, str]] = {}
         self._owners: OrderedDict[str, str] = OrderedDict()
@@ -103,9 +105,9 @@ class Desk:
             context: Of the run, or of one of its tool calls: these share one ``usage``.
             agent: Name of the agent; ``None`` where the SDK does not say: the one whose model was called last.
         """
-        return self._named(context, agent)[1]
+        return self._named(context, agent, leads=True)[1]
 
-    def _named(self, context: RunContextWrapper[Any], agent: str | None) -> tuple[str, str]:
+    def _named(self, context: RunContextWrapper[Any], agent: str | None, *, leads: bool) -> tuple[str, str]:
         usage, number = context.usage, id(context.usage)
         known = self._runs.get(number)
         if known is not None and known[0]() is not usage:
@@ -114,7 +116,7 @@ class Desk:
         if agent is None:
             agent = known[2] if known is not None else ""
         with self._lock:
-            if known is None or known[2] != agent:
+            if known is None or (leads and known[2] != agent):
                 self._runs[number] = (weakref.ref(usage, lambda _: self._runs.pop(number, None)), thread, agent)
             owner = self._owners.get(thread) or text(mapping(_kept(context).get("owners")).get(thread)) or agent
             if owner:
@@ -123,22 +125,32 @@ class Desk:
 
     # -- what it has ---------------------------------------------------------------------------------------------------------------
 
-    def session(self, context: RunContextWrapper[Any], agent: str | None = None, tools: Sequence[Mapping[str, Any]] = ()) -> Session:
+    def session(
+        self,
+        context: RunContextWrapper[Any],
+        agent: str | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        more: Mapping[str, Any] | None = None,
+        *,
+        leads: bool = False,
+    ) -> Session:
         """The session of a run.
 
         Args:
             context: Of the run or a tool call.
             agent: Name of its agent, where known.
             tools: Tools to know of a session that is met for the first time.
+            more: Other arguments of its keeper.
+            leads: Whether the agent's model is about to be called: until the next such call the run is this agent's.
 
         Raises:
             OptionError: Its context holds what this version cannot read.
         """
-        thread, key = self._named(context, agent)
+        thread, key = self._named(context, agent, leads=leads)
         found = self._sessions.get(key)
         if found is None:
             kept = _kept(context)
-            found = Session(key, thread, GateState.read(kept.get("gate"), key), Keeper(self.gate, tools))
+            found = Session(key, thread, GateState.read(kept.get("gate"), key), Keeper(self.gate, tools, **(more or {})))
             found.batch = text(mapping(kept.get("batch")).get(key)) or ""
             found.placed = {int(number): str(said) for number, said in mapping(mapping(kept.get("placed")).get(key)).items()}
         with self._lock:
@@ -156,6 +168,16 @@ class Desk:
                 "placed": {**mapping(kept.get("placed")), session.key: {str(n): said for n, said in session.placed.items()}},
                 "owners": {**mapping(kept.get("owners")), session.thread: self._owners.get(session.thread, "")},
             }
+
+    def known(self, key: str) -> Session | None:
+        """A session that was met."""
+        return self._sessions.get(key)
+
+    def decided(self, session: Session, decision: Decision | None) -> None:
+        """Tell those who listen."""
+        if decision is not None:
+            for listener in self.listeners:
+                listener(session.key, decision)
 
     # -- from the hook before the model's call to the model --------------------------------------------------------------------------
 
@@ -192,6 +214,7 @@ class Desk:
             for call, outcome in zip(todo, judged.outcomes, strict=True):
                 session.outcomes[call.id, session.keeper.binding(call)] = outcome
             self.keep(session, context, judged.state)
+            self.decided(session, judged.decision)
 
     async def outcome(self, session: Session, context: RunContextWrapper[Any], call: ProposedCall) -> Outcome:
         """What becomes of a call as it is now."""
@@ -200,7 +223,7 @@ class Desk:
 
     async def hosted(self, session: Session, call: ProposedCall) -> Outcome:
         """What becomes of a call to a tool that the provider lists: it stands in no request of ours, so it is judged beside the session."""
-        schema = {"type": "function", "function": {"name": call.name, "parameters": {"type": "object", "properties": {}}}}
+        schema: dict[str, Any] = {"type": "function", "function": {"name": call.name, "parameters": {"type": "object"}}}
         judged = await Keeper(self.gate, (schema,)).judge(GateState(session=f"{session.key}/{call.name}"), session.messages, (call,))
         return judged.outcomes[0]
 
@@ -252,6 +275,11 @@ def desk(gate: Gate) -> Desk:
         if found is None:
             found = _desks[gate] = Desk(gate)
         return found
+
+
+def keeper_arguments(agent: Any) -> Mapping[str, Any]:
+    """What the agent's model knows of its calls (its name, its salt): part of the binding of a verdict, so all must know it."""
+    return mapping(getattr(getattr(agent, "model", None), "keeper_arguments", None))
 
 
 NOBODY = "warmgate-no-such-call"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agents import Agent, Handoff, ModelResponse, RunContextWrapper, RunHooks, TResponseInputItem
@@ -10,7 +10,7 @@ from agents import Agent, Handoff, ModelResponse, RunContextWrapper, RunHooks, T
 from warmgate.decision import Observation
 from warmgate.gate import Gate
 from warmgate_adapters.core import Keeper
-from warmgate_adapters.openai_agents.desk import desk
+from warmgate_adapters.openai_agents.desk import desk, keeper_arguments
 from warmgate_adapters.openai_agents.shapes import catalogue, messages_of, proposed, usage_of, user_turns
 
 
@@ -25,7 +25,7 @@ class GateHooks(RunHooks[Any]):
         observed: Called with the session's key and what was seen of each call of its model.
     """
 
-    def __init__(self, gate: Gate, observed: Any = None) -> None:
+    def __init__(self, gate: Gate, observed: Callable[[str, Observation], None] | None = None) -> None:
         self.gate = gate
         self._desk = desk(gate)
         self._observed = observed
@@ -42,8 +42,8 @@ class GateHooks(RunHooks[Any]):
         Raises:
             OptionError: The run's context holds a state that this version cannot read.
         """
-        session = self._desk.session(context, agent.name)
-        session.keeper = Keeper(self.gate, catalogue(agent.tools))
+        session = self._desk.session(context, agent.name, leads=True)
+        session.keeper = Keeper(self.gate, catalogue(agent.tools), **keeper_arguments(agent))
         session.messages = messages_of(system_prompt, input_items, self.gate.settings.model)
         session.user_turn = user_turns(input_items)
         session.batch = str(len(input_items))

@@ -80,7 +80,7 @@ class GatedModel(Model):
         self._gate = gate
         self._desk = desk(gate)
         self._announce_as = announce_as
-        self._keeper = keeper
+        self.keeper_arguments = keeper
 
     async def get_response(
         self,
@@ -164,7 +164,7 @@ class GatedModel(Model):
         if call is None or isinstance(items, str):
             return _Request(items, self._with_headers(settings, {}, thread_of()), tools, handoffs)
         session = call.session
-        session.keeper = Keeper(self._gate, catalogue(tools, handoffs), **self._keeper)
+        session.keeper = Keeper(self._gate, catalogue(tools, handoffs), **self.keeper_arguments)
         session.messages = self._messages(instructions, self._announced(call))
         mounted = await session.keeper.mount(session.state, session.messages, user_turn=session.user_turn)
         if mounted.announcement is not None:
@@ -173,6 +173,7 @@ class GatedModel(Model):
         context = call.run()
         if context is not None:
             self._desk.keep(session, context, mounted.state)
+        self._desk.decided(session, mounted.decision)
         call.routed = True
         offered = {tool_name(tool) for tool in mounted.tools}
         kept = [tool for tool in tools if (schema := schema_of(tool)) is None or tool_name(schema) in offered]

@@ -31,7 +31,7 @@ from warmgate.errors import OptionError
 from warmgate.gate import Gate
 from warmgate.turn import ProposedCall
 from warmgate_adapters.core import Ask, Execute, Outcome, Reject
-from warmgate_adapters.openai_agents.desk import Session, desk
+from warmgate_adapters.openai_agents.desk import Session, desk, keeper_arguments
 from warmgate_adapters.openai_agents.shapes import catalogue, local_shell_arguments, patch_arguments, shell_arguments
 
 OnAsk = Literal["ask", "deny"]
@@ -99,7 +99,7 @@ class _Gated:
 
     def session(self, context: Context) -> Session:
         agent = getattr(context, "agent", None)
-        return self.desk.session(context, getattr(agent, "name", None), self.known)
+        return self.desk.session(context, getattr(agent, "name", None), self.known, keeper_arguments(agent))
 
     async def asks(self, context: Context, call: ProposedCall, also: Any, *theirs: Any) -> bool:
         """Whether a person has to be asked: the gate says so, or the tool's own setting does. Never about a call that will not run."""

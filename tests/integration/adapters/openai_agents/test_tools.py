@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -341,4 +342,47 @@ async def test_the_whole_context_of_a_run_stays_json_and_holds_nothing_of_anothe
         assert left["mine"] == 1
         assert "right" not in json.dumps(left)
         assert json.loads(json.dumps(right))["warmgate"]["gate"]["session"] == "right"
+        await model.close()
+
+
+@pytest.mark.parametrize("hooked", [True, False])
+async def test_an_agent_as_a_tool_is_gated_and_leaves_its_callers_session_alone(tmp_path, hooked):
+    async with world(tmp_path, mounts=Sets({1: ("shell", "ask_helper")})) as made:
+        read, shell, _ = map(function_tool, made.tools)
+        inner = ScriptedModel(
+            [[function_call("shell", {"command": c}, call_id=f"i{c}") for c in ("ls", "rm x")], [assistant_message("helped")]]
+        )
+        helper = Agent(name="helper", model=GatedModel(inner, made.gate), tools=gated_tools([shell], made.gate))
+        hooks = GateHooks(made.gate) if hooked else None
+        tool = helper.as_tool("ask_helper", "Ask the helper.", hooks=hooks)
+        outer = ScriptedModel([
+            [function_call("ask_helper", {"input": "look"}, call_id="1"), function_call("shell", {"command": "pwd"}, call_id="2")],
+            [function_call("read", {"path": "a"}, call_id="3")],
+            [DONE],
+        ])  # fmt: skip
+        agent = Agent(name="main", model=GatedModel(outer, made.gate), tools=gated_tools([read, shell, tool], made.gate))
+        result = await go(made.gate, agent, "go", context={})
+        assert sorted(made.ran) == [("shell", "ls"), ("shell", "pwd")]
+        assert "helped" in outputs(result)
+        assert "read is not mounted" in outputs(result)[-1]
+
+
+async def test_many_sessions_at_once_never_mix(tmp_path):
+    sessions = {
+        f"s{n}": [calls(("shell", {"command": f"ls {n}"})), calls(("read", {"path": str(n)})), says(f"done {n}")] for n in range(16)
+    }
+    async with world(tmp_path, sessions=sessions, workers=2, mounts=Sets({1: ("shell",), 2: ("read",)})) as made:
+        model = sticky_model(made.gate)
+        agent = Agent(name="a", model=model, tools=gated_tools(list(map(function_tool, made.tools)), made.gate))
+
+        async def one(session):
+            config = run_config(made.gate, session)
+            return await Runner.run(agent, f"go {session}", context={}, hooks=GateHooks(made.gate), run_config=config)
+
+        results = await asyncio.gather(*map(one, sessions))
+        assert [result.final_output for result in results] == [f"done {n}" for n in range(16)]
+        assert [outputs(result)[0] for result in results] == [f"output of ls {n}" for n in range(16)]
+        assert all("read is not mounted" in outputs(result)[1] for result in results)
+        for session in sessions:
+            assert len({worker for worker, _ in made.seen(session)}) == 1
         await model.close()
