@@ -93,8 +93,8 @@ class Options:
 
     @property
     def api_keys(self) -> tuple[str, ...]:
-        """Every key it takes."""
-        return _several(self.api_key)
+        """Every key it takes. An empty one is none, as with vLLM: an unset variable would lock everybody out."""
+        return tuple(key for key in _several(self.api_key) if key)
 
     @property
     def faults(self) -> tuple[str, ...]:

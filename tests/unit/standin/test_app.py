@@ -71,6 +71,12 @@ async def test_every_reply_says_what_it_comes_from():
         assert ("x-warmgate-standin", "1") in reply.headers
 
 
+@pytest.mark.parametrize("key", ["", ["", ""]])
+async def test_an_empty_key_is_none(key: str | list[str]):
+    """`--api-key "$KEY"` with the variable unset locks nobody out of vLLM."""
+    assert (await Asker(api_key=key).get("/v1/models"))[0] == 200
+
+
 async def test_an_adapter_has_its_own_cache():
     asker = Asker(loras=["sql"], block_size=4)
     for model in ("standin", "sql", "sql"):
