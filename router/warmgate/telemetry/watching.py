@@ -7,6 +7,7 @@ cannot be had is left out, and the figures say so: a prompt of another length th
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from array import array
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from warmgate.engines import AskRequest, ChainResult, Deadline
 from warmgate.engines._base import AgentPrompt
+from warmgate.engines.events import emit
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.wire import wire_question
 from warmgate.errors import EngineError, WarmgateError
@@ -91,7 +93,11 @@ class Sent:
 
     async def answered(self, result: ChainResult | None) -> Sequence[Outcome]:
         """One outcome a question, or none where another prompt than the expected one was answered."""
-        return await self.watch.settle(self, result)
+        try:
+            return await self.watch.settle(self, result)
+        except Exception as fault:  # noqa: BLE001 -- figures must not cost a decision
+            self.watch.failed(fault)
+            return ()
 
 
 class Watch:
@@ -119,6 +125,7 @@ class Watch:
         self._mute: dict[str, float] = {}
         self._flying: Counter[str] = Counter()
         self._hops: dict[str, float] = {}
+        self._faults: set[str] = set()
         self.reasons: dict[str, str] = {}
         """Worker → why it is not followed, or not by events."""
 
@@ -241,6 +248,20 @@ class Watch:
 
     async def asked(self, session: str, request: AskRequest, salt: str | None, model: str, remote: Remote) -> Sent | None:
         """Reads are about to be sent on the agent's prompt: what they should find. ``None`` where that cannot be told in time."""
+        try:
+            return await self._asked(session, request, salt, model, remote)
+        except Exception as fault:  # noqa: BLE001 -- figures must not cost a decision
+            self.failed(fault)
+            return None
+
+    def failed(self, fault: Exception) -> None:
+        """A fault of ours, or of a foreign question; said once a kind."""
+        name = type(fault).__name__
+        if name not in self._faults:
+            self._faults.add(name)
+            emit(logging.WARNING, "telemetry.failed", listener="Watch", fault=name)
+
+    async def _asked(self, session: str, request: AskRequest, salt: str | None, model: str, remote: Remote) -> Sent | None:
         worker, prompt = remote.worker, request.prompt
         engine = self._engines.get(worker, self._settings.engines[0])
         if prompt is None or not isinstance(prompt.prefix, str) or not self._ready(worker):
@@ -371,11 +392,11 @@ class Watch:
         except EngineError:
             self._mute[worker] = time.monotonic() + AGAIN_S
             return
-        one = self._prompt(session, held, opening, model, salt, view=view)
-        try:
-            (expected,) = tracker.look(worker, replace(one, generation_tokens=len(opening)))
-        except WarmgateError:
+        except WarmgateError as fault:
+            self.failed(fault)
             return
+        one = self._prompt(session, held, opening, model, salt, view=view)
+        (expected,) = tracker.look(worker, replace(one, generation_tokens=len(opening)))
         self._coming[session] = _Coming(expected, held.ids + array("I", opening), space, decision)
         while len(self._coming) > SESSIONS:
             self._coming.popitem(last=False)
@@ -389,6 +410,13 @@ class Watch:
             reported: What its answer says about tokens.
             answer: The answer; where it holds the generated ids (``return_token_ids``), their blocks count as stored.
         """
+        try:
+            return await self._came(session, worker, reported, answer)
+        except Exception as fault:  # noqa: BLE001 -- an answer may be anything
+            self.failed(fault)
+            return None, None
+
+    async def _came(self, session: str, worker: str, reported: Reported, answer: Any) -> tuple[Outcome | None, str | None]:
         coming = await self.looked(session)
         self._coming.pop(session, None)
         tracker, names = self.tracker, self._following.names if self._following is not None else None

@@ -19,6 +19,7 @@ from warmgate.decision import Mounts
 from warmgate.doctor.exposition import Metrics
 from warmgate.errors import OptionError, OutputError
 from warmgate.gate import Gate
+from warmgate.questions import Choice
 from warmgate.replay.run import Options, replay
 from warmgate.standin import StandIn
 from warmgate.telemetry.protocol import Silent
@@ -253,3 +254,19 @@ def test_what_cannot_listen_is_refused_at_once(tmp_path: Path):
         Gate(settings("http://127.0.0.1:1", record=tmp_path / "file" / "x"))
     with pytest.raises(OptionError, match="metrics are off"):
         Gate(settings("http://127.0.0.1:1", metrics="off")).metrics_app()
+
+
+class Many(Two):
+    """A choice of more options than a worker takes."""
+
+    def questions(self, turn, mounted):
+        return {"set": Choice(instructions="Which?", criteria={f"option {n}": None for n in range(40)})}
+
+
+async def test_a_question_that_cannot_be_predicted_is_asked_all_the_same():
+    """A fault in the figures would cost the decision."""
+    async with StandIn() as worker, Gate(settings(worker, engines=["prefix_read"]), mounts=Many()) as gate:
+        decision = await gate.decide(TURN)
+        assert decision.mounts.tools == NAMES
+        assert decision.reads
+        assert gate.means.watch.tracker is not None
