@@ -22,9 +22,13 @@ Tool: TypeAlias = BaseTool | Callable[..., Any] | dict[str, Any]
 def openai_messages(messages: Sequence[Any]) -> list[dict[str, Any]]:
     """Messages as a chat completions request carries them.
 
-    Where the two differ, after ChatOpenAI's own rendering: a message that only calls tools has no content, and a result no name.
+    Where the two differ, after ChatOpenAI's own rendering: parts stay parts, a message that only calls tools has no content, and a result
+    no name.
     """
-    made = [dict(message) for message in convert_to_openai_messages(list(messages))]
+    made = [dict(message) for message in convert_to_openai_messages(list(messages))]  # all at once: half the time
+    for index, message in enumerate(messages):
+        if isinstance(getattr(message, "content", None), list):
+            made[index] = dict(mapping(convert_to_openai_messages(message, text_format="block")))
     for message in made:
         if message.get("role") == "assistant" and message.get("tool_calls") and not message.get("content"):
             message["content"] = None

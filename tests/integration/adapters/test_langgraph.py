@@ -554,3 +554,52 @@ async def test_going_back_to_an_older_checkpoint_goes_back_to_its_tools():
         assert state["gate"]["mounts"] == ["shell"]
         assert w.ran == ["x"]
         assert "not mounted" in results(state)[0]
+
+
+async def test_parallel_runs_of_one_subgraph_are_sessions_of_their_own():
+    """Two workers of a map step share neither tools nor a person's answers."""
+
+    class Outer(GateMessagesState):
+        jobs: list[str]
+        done: Annotated[list[str], operator.add]
+
+    async with world(calls(MAKE), says("built"), mounts=Sets({1: ("shell",)})) as w:
+        inner = graph_of(w.gate, w.tools, w.model()).compile()
+
+        async def work(given):
+            state = await inner.ainvoke({"messages": [HumanMessage(given["job"])], "gate": {}})
+            return {"done": [results(state)[0]]}
+
+        outer = StateGraph(Outer)
+        outer.add_node("work", work)
+        outer.add_conditional_edges(START, lambda state: [Send("work", {"job": job}) for job in state["jobs"]], ["work"])
+        graph = outer.compile(checkpointer=InMemorySaver())
+        await graph.ainvoke({"jobs": ["one", "two"], "messages": []}, thread())
+        snapshot = await graph.aget_state(thread())
+        asked = [one.interrupts[0] for one in snapshot.tasks]
+        assert len({one.id for one in asked}) == 2
+        words = {one.id: {"decisions": [{"type": word}]} for one, word in zip(asked, ("approve", "reject"), strict=True)}
+        state = await graph.ainvoke(Command(resume=words), thread())
+        assert w.ran == ["make"]
+        assert min(state["done"]).startswith("Not run: a person refused")
+        assert max(state["done"]) == "output of make"
+        sessions = {e.headers.get("x-session-id") for e in w.worker.requests if e.path == "/v1/chat/completions"}
+        assert len(sessions) == 2
+        assert w.gate.judgings() == 2
+
+
+async def test_what_is_announced_while_calls_are_judged_reaches_the_model_once():
+    """Such a tool would be mounted and never heard of."""
+    sets = Sets({1: ("shell", "read")}, announce={1: ("read",)})
+    async with world(says("a"), mounts=sets) as w:
+        builder = StateGraph(GateMessagesState)
+        builder.add_node("tools", GatedToolNode(w.tools, w.gate))
+        builder.add_node("gate", GateNode(w.gate, w.tools))
+        builder.add_node("again", GateNode(w.gate, w.tools))
+        builder.add_edge(START, "tools")
+        builder.add_edge("tools", "gate")
+        builder.add_edge("gate", "again")
+        proposing = AIMessage("", tool_calls=[{"id": "0", "name": "shell", "args": {"command": "ls"}}])
+        state = await builder.compile(checkpointer=InMemorySaver()).ainvoke({"messages": [HumanMessage("x"), proposing]}, thread())
+        assert [isinstance(m, SystemMessage) and "Read a file" in m.content for m in state["messages"]] == [False, False, False, True]
+        assert (state["gate"]["announced"], state["gate"]["announce"]) == (["read"], [])
