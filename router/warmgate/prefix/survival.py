@@ -295,6 +295,9 @@ class SurvivalTracker:
             hits: Tokens found by all of them together; ``None`` where refused.
             looked_up: False where the counters show that the engine did not look.
         """
+        if hits is not None and hits == self.predicted_hits(expected):
+            # all were right together; a question asked before is found by itself, beyond what its sibling shares
+            return [self.settle(one, one.captured, looked_up=looked_up) for one in expected]
         there = None
         if hits is not None:
             there = hits - sum(one.sibling for one in expected[1:])

@@ -308,3 +308,14 @@ def test_a_replay_of_the_record_gives_the_same_sums(tmp_path: Path):
     )
     assert live.divergence > 0
     assert live.rounding > 0
+
+
+def test_a_question_asked_before_is_no_surplus_of_the_first_read():
+    """The counters' movement of questions found whole would all be put down to the first of them."""
+    t = tracker()
+    both = [Prompt("s", [1, 2, 3, 10 + n], 4 * B16 + 5, kind="read", question_tokens=20) for n in range(2)]
+    for _ in range(2):
+        expected = t.expect(A, *both)
+        outcomes = t.settle_reads(expected, t.predicted_hits(expected))
+    assert [one.expected.captured for one in outcomes] == [4 * B16, 4 * B16]
+    assert [(one.entry.surplus, one.difference) for one in outcomes] == [(0, 0), (0, 0)]
