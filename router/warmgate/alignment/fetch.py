@@ -58,6 +58,7 @@ class ServerTemplate(ChatTemplate):
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
+        /,
         *,
         add_generation_prompt: bool = True,
         **kwargs: Any,
