@@ -246,9 +246,9 @@ class Desk:
         if not attended:
             return Reject(call, words.unattended(outcome.record.reason), "unattended", outcome.record)
         if as_proposed and _approved(context, call) and (record is None or record.binding == outcome.binding):
-            state, execute = session.keeper.approve(session.state, outcome, batch=session.batch)
+            # The approval stays where the SDK has it, in the run: kept with the session it could be taken for that of a later run.
+            _, execute = session.keeper.approve(session.state, outcome, batch=session.batch)
             session.outcomes[call.id, execute.binding] = execute
-            self.keep(session, context, state)
             return execute
         rejected = Reject(call, words.changed(call.name), "changed", outcome.record)
         session.outcomes[call.id, outcome.binding] = rejected  # a second look must not find the verdict that the first one made
