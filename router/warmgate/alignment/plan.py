@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from warmgate.alignment.opening import ending
 from warmgate.alignment.recipe import THINKING_OFF, Recipe, closes_user, learn, opens_user
 from warmgate.alignment.served import Served
 from warmgate.alignment.template import ChatTemplate
@@ -19,6 +20,9 @@ from warmgate.foreign import items, mapping, mappings
 
 MEDIA = ("image_url", "image", "input_audio", "audio", "video_url", "video")
 """Content parts that systemone puts before all text, so that a prompt holding them cannot be restated."""
+
+OPENINGS = 256
+"""Generation prompts held; they differ by the shape of a conversation's end, and by arguments, which may come from users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +138,44 @@ class Planner:
         """The decision's prompt text as ``/v1/systemone`` renders it."""
         return self.template.render(decision_messages(instructions, state, question), **self.gate_kwargs)
 
-    def opening(self, template_kwargs: Mapping[str, Any] | None = None) -> str:
-        """What the agent's generation prompt appends to a prompt that ends in a user's or a tool's turn; empty where it cannot be told."""
-        key = repr(template_kwargs or {})
-        if key not in self._openings:
-            probe = [{"role": "user", "content": "x"}]
+    def opening(self, messages: Sequence[Message], template_kwargs: Mapping[str, Any] | None = None) -> str:
+        """What the agent's generation prompt appends behind messages that end like these; empty where it is nothing or cannot be told.
+
+        Rendered once for each shape of an end (:mod:`.opening`).
+        """
+        probe = ending(messages)
+        key = repr((probe, template_kwargs or {}))
+        found = self._openings.get(key)
+        if found is None:
             try:
                 short = self.template.render(probe, None, add_generation_prompt=False, **(template_kwargs or {}))
                 long = self.template.render(probe, None, add_generation_prompt=True, **(template_kwargs or {}))
             except TemplateError:
                 short, long = "", ""
-            if len(self._openings) > 64:  # arguments may come from users
+            if len(self._openings) > OPENINGS:
                 self._openings.clear()
-            self._openings[key] = long[len(short) :] if long.startswith(short) else ""
-        return self._openings[key]
+            found = self._openings[key] = long[len(short) :] if long.startswith(short) else ""
+        return found
+
+    def opened(
+        self, text: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """The same by rendering the whole conversation, for openings that depend on more than its end; ``None`` where it cannot be told.
+
+        Args:
+            text: The conversation's text without its generation prompt.
+            messages: The conversation.
+            tools: Its tool schemas.
+            template_kwargs: Its template arguments.
+        """
+        served = Served()
+        try:
+            whole = self.template.render(
+                served.messages(messages), served.tools(tools), add_generation_prompt=True, **(template_kwargs or {})
+            )
+        except TemplateError:
+            return None
+        return whole[len(text) :] if whole.startswith(text) else None
 
     def forget(self, session: str) -> None:
         """Drop what is kept of a session."""

@@ -18,7 +18,7 @@ from typing import Any
 from warmgate.alignment.drift import Cause, Drift, cause_of
 from warmgate.alignment.fetch import drive, fetch
 from warmgate.alignment.markup import MARKER, Forgery, Lookout, Markup
-from warmgate.alignment.plan import Planner, State, json_state
+from warmgate.alignment.plan import OPENINGS, Planner, State, json_state
 from warmgate.alignment.remote import Ids, Remote
 from warmgate.alignment.template import ChatTemplate
 from warmgate.alignment.verify import Checked, kind_of_turn, verify
@@ -214,16 +214,22 @@ class Planning:
             state = await self._state(planner, turn, tools, remote)
             if not state.text:
                 return Compared(None, note=f"prompt lengths are not predicted: {state.reason}")
-            key = repr(turn.template_kwargs)
-            opening = await drive(planner.template, planner.lock, lambda: planner.opening(turn.template_kwargs), remote)
-            if key not in entry.openings:
-                entry.openings[key] = len(await remote.ids(opening))
-            predicted = await self._count(entry, turn.session, state.text, remote) + entry.openings[key]
-            if predicted != reported:  # pieces may tokenize otherwise than the whole
+            opening = await drive(planner.template, planner.lock, lambda: planner.opening(turn.messages, turn.template_kwargs), remote)
+            opens = await self._opens(entry, opening, remote)
+            predicted = await self._count(entry, turn.session, state.text, remote) + opens
+            if predicted != reported:  # pieces may tokenize otherwise than the whole, and an opening depend on more than the end
+                opened = await drive(
+                    planner.template,
+                    planner.lock,
+                    lambda: planner.opened(state.text, turn.messages, tools, turn.template_kwargs),
+                    remote,
+                )
+                opening = opening if opened is None else opened
+                opens = await self._opens(entry, opening, remote)
                 predicted = len(await remote.ids(state.text + opening))
             if predicted == reported:
                 entry.drift.hit()
-                return Compared(predicted, entry.openings[key])
+                return Compared(predicted, opens)
             changed = bool(entry.probe) and await self._probe_changed(entry, remote)
         except RouteAbsent:
             return Compared(None, note="prompt lengths are not predicted: this server has no /tokenize to count by")
@@ -237,7 +243,7 @@ class Planning:
             note += "; the template is fetched anew"
         elif ended:
             note += f"; from now on the state is JSON: {entry.drift.refusal}"
-        return Compared(predicted, entry.openings[key], cause, note)
+        return Compared(predicted, opens, cause, note)
 
     async def tokens(self, turn: Turn, model: str, text: str, remote: Remote) -> int | None:
         """Tokens of a turn's prompt without its generation prompt; ``None`` where the worker cannot count."""
@@ -294,6 +300,14 @@ class Planning:
         while len(entry.counted) > COUNTED:
             entry.counted.popitem(last=False)
         return tokens
+
+    async def _opens(self, entry: _Model, opening: str, remote: Remote) -> int:
+        """Tokens of a generation prompt."""
+        if opening not in entry.openings:
+            if len(entry.openings) > OPENINGS:
+                entry.openings.clear()
+            entry.openings[opening] = len(await remote.ids(opening))
+        return entry.openings[opening]
 
     async def _probe_changed(self, entry: _Model, remote: Remote) -> bool:
         now = await remote.chat_ids(PROBE, None, None, add_generation_prompt=False)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+from warmgate.alignment.opening import ending
 from warmgate.engines import AskRequest, ChainResult, Deadline
 from warmgate.engines._base import AgentPrompt
 from warmgate.engines.events import emit
@@ -388,7 +389,7 @@ class Watch:
             if prompt is None:
                 return
             held = await self._ids(session, model, prompt, space, remote)
-            opening = await self._opening(view.template_kwargs, model, remote)
+            opening = await self._opening(view, model, remote)
         except EngineError:
             self._mute[worker] = time.monotonic() + AGAIN_S
             return
@@ -435,14 +436,14 @@ class Watch:
         cached = reported.cached_tokens if reported.measured else None
         return tracker.settle(expected, cached, stored=stored, stored_tokens=tokens), coming.decision
 
-    async def _opening(self, kwargs: Mapping[str, Any], model: str, remote: Remote) -> tuple[int, ...]:
-        """Ids of the generation prompt."""
-        key = (model, f"\0{kwargs!r}")
+    async def _opening(self, view: PromptView, model: str, remote: Remote) -> tuple[int, ...]:
+        """Ids of the generation prompt behind messages that end like these; none where it cannot be told."""
+        probe, kwargs = ending(view.messages), view.template_kwargs
+        key = (model, f"\0{(probe, kwargs)!r}")
         if (known := self._tails.get(key)) is None:
-            probe = [{"role": "user", "content": "x"}]
             bare = await remote.chat_ids(probe, None, kwargs, add_generation_prompt=False)
             whole = await remote.chat_ids(probe, None, kwargs)
-            known = self._keep(key, whole[len(bare) :])
+            known = self._keep(key, whole[len(bare) :] if whole[: len(bare)] == bare else ())
         return known
 
     # -- ids -----------------------------------------------------------------------------------------------------------------------

@@ -196,3 +196,15 @@ async def test_the_first_mount_may_be_asked_without_tools():
         second = await gate.decide(turn)
     assert [r.state for d in (first, second) for r in d.reads] == ["aligned", "aligned"]
     assert second.reads[0].shared_characters > first.reads[0].shared_characters
+
+
+@pytest.mark.parametrize("given", [True, False])
+async def test_a_template_that_opens_no_turn_behind_a_result_is_no_drift(tmp_path, given):
+    """With Gemma 4 or DeepSeek V3.1, three calls after tool results would end alignment for every session."""
+    template = tmp_path / "goes_on.jinja"
+    template.write_text(CHATML.replace("if add_generation_prompt", "if add_generation_prompt and messages[-1].role != 'tool'"))
+    chosen = ChatTemplate.from_file(template) if given else None
+    async with StandIn(chat_template=template) as worker, Gate(settings(worker), mounts=Two(), template=chosen) as gate:
+        for decision, seen, prompt, _ in await run(gate, 8):
+            assert [r.state for r in decision.reads] == ["aligned"]
+            assert (seen.predicted_tokens, seen.drift) == (prompt, None)
