@@ -8,7 +8,7 @@ import random
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
 from tests.unit.replay.tokenizers_of_our_own import trained, write
@@ -84,7 +84,7 @@ def token(content, **flags):
 USER = [{"role": "user", "content": "a"}]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
 @given(
     tokens=st.lists(added, max_size=5),
     normalizer=st.sampled_from(NORMALIZERS),
@@ -110,8 +110,11 @@ def test_a_prompt_grown_turn_by_turn_has_the_ids_of_the_whole(tmp_path, tokens, 
         history = [*history, *turn]
         answer = {"role": "assistant", "content": "ab"}
         call = Call("s", "m", TextPrompt(history), response=answer)
+        try:
+            truth = exact.encode_whole(template.render(history))
+        except TokenizerError:  # the library panics on some of these: its normaliser leaves nothing of an added token
+            reject()
         prepared = preparer.prepare(call, call.prompt)
-        truth = exact.encode_whole(template.render(history))
         assert prepared.tokens == max(len(truth) // 4, 1)
         assert prepared.shared == max((common_prefix(truth, other) // 4 for other in stored), default=0)
         stored.append(truth)
