@@ -150,7 +150,7 @@ def headline(replay: Replay) -> list[Figure]:
         detail = "tokens shared with reads of the same call; no part of R"
         figures.append(Figure("reuse within a call", count(totals.intra_call_reuse), basis("survival"), detail))
     if totals.surplus_tokens:
-        detail = "tokens survived beyond R: there the replay's model of the cache, or its tokenizer, is wrong"
+        detail = "tokens survived beyond R: the cache was warm before the trace began, or the replay's model or tokenizer is wrong"
         figures.append(Figure("surplus", count(totals.surplus_tokens), basis("survival"), detail))
     return figures
 

@@ -118,6 +118,8 @@ class HashPreparer:
     _sessions: dict[str, _Session] = field(default_factory=dict[str, _Session])
     _own: int | None = None
     _called: UnboundedWorker = field(default_factory=UnboundedWorker)
+    _short: dict[int, int] = field(default_factory=dict[int, int])
+    """Blocks that were only ever the partial last one of a prompt, and the most tokens they held there."""
 
     def store(self, stored: Stored) -> Nodes:
         """Number the blocks of what is no call: they count as stored. Its full blocks, as those of :attr:`Prepared.nodes`.
@@ -128,9 +130,20 @@ class HashPreparer:
         group = self._group(stored.prompt)
         namespace = f"{stored.model}\n{stored.namespace}"
         hashes = stored.prompt.hashes
-        nodes = self.tree.store(namespace, hashes, self.tree.match(namespace, hashes, array("q")))
+        nodes = self.tree.match(namespace, hashes, array("q"))
+        matched = len(nodes)
+        nodes = self.tree.store(namespace, hashes, nodes)
+        self._fill(nodes, matched, stored.prompt)
         full = nodes[: stored.prompt.tokens // stored.prompt.block_size]
         return full if group == 1 else full[group - 1 :: group]
+
+    def _fill(self, nodes: Nodes, matched: int, prompt: BlockPrompt) -> None:
+        """Remember which block is partial so far. ``matched`` of the nodes were there before."""
+        full, rest = divmod(prompt.tokens, prompt.block_size)
+        if 0 < matched <= full:
+            self._short.pop(nodes[matched - 1], None)
+        if len(nodes) > full and (matched <= full or nodes[full] in self._short):
+            self._short[nodes[full]] = max(rest, self._short.get(nodes[full], 0))
 
     def _group(self, prompt: BlockPrompt) -> int:
         """How many of the trace's blocks are one here."""
@@ -165,11 +178,14 @@ class HashPreparer:
         nodes = self.tree.match(namespace, hashes, known)
         matched = len(nodes)
         shared = prompt.tokens if matched == len(hashes) > prompt.tokens // own else min(matched * own, prompt.tokens)
+        if matched and (held := self._short.get(nodes[-1])) is not None:
+            shared = min(shared, (matched - 1) * own + held)
         if call.shared is not None:
             shared = min(call.shared, prompt.tokens)
         called = self._called.hit(AGENT, nodes, matched) * own
         alone = min(called, shared) if call.shared is not None or called < matched * own else None
         nodes = self.tree.store(namespace, hashes, nodes)
+        self._fill(nodes, matched, prompt)
         self._called.serve(AGENT, nodes, len(nodes), prompt.tokens, prompt.tokens)
         full = nodes[: prompt.tokens // own]
         grouped = full if group == 1 else full[group - 1 :: group]

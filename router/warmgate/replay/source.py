@@ -50,6 +50,9 @@ _HEAD_WHOLE = 32 << 20
 """Bytes after which two good lines are enough: such lines are held in memory together."""
 
 _BOM = b"\xef\xbb\xbf"
+_BOMB_BYTES, _BOMB_LINES, _BOMB_RATIO = 512 << 20, 8 << 20, 200
+"""From so many bytes or lines on, a gzip that grew by more than this is mere repetition. Recorded agent traces grow by 3 to 40 times."""
+
 _BROKEN_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
@@ -173,6 +176,11 @@ def _open_stdin() -> BinaryIO:
     return cast("BinaryIO", spool)
 
 
+def _compressed(stream: object) -> int | None:
+    """Bytes that a gzip has taken from the file behind it so far; ``None`` for what is no gzip."""
+    return int(cast("Any", stream).fileobj.tell()) if isinstance(stream, gzip.GzipFile) else None
+
+
 def _keep(spool: tempfile.SpooledTemporaryFile[bytes], chunk: bytes) -> None:
     try:
         spool.write(chunk)
@@ -203,10 +211,20 @@ def _unreadable(where: str, fault: Exception) -> TraceError:
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Lines that are not blank with their numbers; ``None`` for one that is longer than :data:`MAX_LINE`."""
+    """Lines that are not blank with their numbers; ``None`` for one that is longer than :data:`MAX_LINE`.
+
+    Raises:
+        BadGzipFile: It goes on and on for what it takes on disk.
+    """
     number = 0
+    size, looked = 0, _BOMB_BYTES
     while line := stream.readline(MAX_LINE + 1):
         number += 1
+        size += len(line)
+        if size > looked or number & (_BOMB_LINES - 1) == 0:
+            looked = max(looked, size + (_BOMB_BYTES >> 2))
+            if (taken := _compressed(stream)) is not None and size > _BOMB_RATIO * taken:
+                raise gzip.BadGzipFile(f"it grows to more than {_BOMB_RATIO} times its size")
         if len(line) > MAX_LINE and not line.endswith(b"\n"):
             line = b""
             while chunk := stream.readline(1 << 20):
@@ -310,12 +328,17 @@ def _described(head: Head) -> str:
     return "records of: " + "; ".join(shape for shape, _ in shapes.most_common(3)) if shapes else "an empty list"
 
 
+_KINDS: dict[type, str] = {str: "a text", int: "a number", float: "a number", bool: "true or false", list: "a list", type(None): "null"}
+
+
 def _shape(value: Any) -> str:
     if not isinstance(value, dict):
-        return f"a {type(value).__name__}"
+        return _KINDS.get(type(value), "a value")
     body = mapping(value)
     kind = body.get("type")
     keys = list(body)
+    if not keys:
+        return "an empty object"
     return f"type {kind!r}" if isinstance(kind, str) else "keys " + ", ".join(keys[:6]) + (", …" if len(keys) > 6 else "")
 
 

@@ -8,7 +8,8 @@ from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from string import ascii_letters, digits
+from typing import TYPE_CHECKING, TypeVar
 
 from warmgate.alignment.template import CHATML_MARKERS, ChatTemplate
 from warmgate.errors import TokenizerError
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 MAX_TOKENIZER_BYTES = 256 << 20
 """The largest published tokenizer.json files have about 35 MB."""
+
+_T = TypeVar("_T")
+_PRINTABLE = ascii_letters + digits
 
 CACHE_CHARACTERS = 8 << 20
 """Characters of text segments whose ids are remembered (about 60 MB with ids and overhead)."""
@@ -59,6 +63,8 @@ class ExactTokens:
             missing = [m for m in CHATML_MARKERS if self._tokenizer.token_to_id(m) is None]
             added: list[str | AddedToken] = [AddedToken(m, special=True, normalized=False) for m in missing]
             self._tokenizer.add_special_tokens(added)  # pyright: ignore[reportUnknownMemberType] -- its stub says list, of nothing
+        if lost := _one_line(self._lost, self._where):
+            raise TokenizerError(f"drops text: it has no token for {lost[:8]!r}", where=self._where, mend="is the file whole?")
         cuts = Cuts(self._tokenizer)
         self._split = cuts.pattern()
         self._checks = 3
@@ -66,6 +72,11 @@ class ExactTokens:
         self._cached = 0
         start, end = CHATML_MARKERS
         self.seamless = cuts.between(f"{end}\n", start)
+
+    def _lost(self) -> str:
+        """Letters and digits that get no token: a vocabulary that lacks some would count too few without a word."""
+        found = {sign: self._tokenizer.encode(f"a{sign}a", add_special_tokens=False) for sign in _PRINTABLE}
+        return "".join(sign for sign, encoding in found.items() if not any(a <= 1 < b for a, b in encoding.offsets))
 
     def ruler(self, block_size: int) -> Ruler:
         """Blocks of ``block_size`` ids, 4 bytes each."""
@@ -174,7 +185,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     return tokenizer
 
 
-def _one_line(work: Callable[[], bytes], where: str) -> bytes:
+def _one_line(work: Callable[[], _T], where: str) -> _T:
     """Tokenise, and turn whatever the library makes of a broken tokenizer into one line.
 
     Raises:

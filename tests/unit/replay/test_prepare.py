@@ -269,3 +269,14 @@ def test_a_second_user_message_without_an_answer_is_no_divergence(tokenizer):
     longer = [*messages, {"role": "user", "content": "two"}]
     prepared = preparer.prepare(Call("s", "m", TextPrompt(longer)), TextPrompt(longer))
     assert (prepared.diverged_tokens, prepared.divergence) == (0, None)
+
+
+def test_a_block_that_was_partial_is_shared_no_further_than_it_went():
+    """Its tokens would count as reusable though nobody ever stored them, and the loss be blamed on a worker."""
+    hashes = HashPreparer(None)
+    prompts = [
+        BlockPrompt(512, array("q", [1, 2]), 600),
+        BlockPrompt(512, array("q", [1, 2, 3]), 1100),
+        BlockPrompt(512, array("q", [1, 2]), 1024),
+    ]
+    assert [hashes.prepare(Call("s", "m", prompt), prompt).shared for prompt in prompts] == [0, 600, 1024]

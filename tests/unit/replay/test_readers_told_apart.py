@@ -13,7 +13,7 @@ from warmgate.replay.readers._base import Skipped, Source
 
 READERS = [m.READER for m in (langfuse, langsmith, otel, openai_agents, langgraph, sweagent, taubench, openhands)]
 NAMES = {reader.name for reader in READERS}
-FILES = sorted(path for path in DATA.glob("*/*") if path.is_file())
+FILES = sorted(path for path in DATA.glob("*/*") if path.is_file() and path.parent.name != "gate_state")  # checkpoints are no traces
 FOLDERS = {"otel_genai": "otel"}
 """Shared folders that are not named like their format."""
 

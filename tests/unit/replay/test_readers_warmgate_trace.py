@@ -97,7 +97,7 @@ def test_a_long_session_does_not_copy_what_it_keeps():
 def test_more_blocks_than_any_prompt_has_are_skipped():
     """A small file of records that each keep millions of blocks would take hours."""
     many = MAX_BLOCKS * "00000000000000ff"
-    rows = [HEADER, row(0, blocks=many, prompt_tokens=1 << 30), row(1, keep=MAX_BLOCKS, blocks="0" * 16, prompt_tokens=1 << 30)]
+    rows = [HEADER, row(0, blocks=many, prompt_tokens=16 * MAX_BLOCKS), row(1, keep=MAX_BLOCKS, blocks="0" * 16, prompt_tokens=1 << 30)]
     found = read(READER, rows, lines=True)
     assert [len(c.prompt.hashes) for c in found.calls] == [MAX_BLOCKS]
     assert found.said == ["trace:3: skipped, it has more than 1,048,576 blocks"]
@@ -144,7 +144,9 @@ def test_a_missing_predecessor_skips_what_counts_on_it_and_no_more():
         ({"blocks": "xyz"}, "its blocks are not hashes of 16 hex digits"),
         ({"blocks": "00" * 7}, "its blocks are not hashes of 16 hex digits"),
         ({"blocks": ["1"]}, "it is no record (Expected `str`, got `array` - at `$.blocks`)"),
-        ({"keep": -1}, "the record of its session that it goes on from is missing"),
+        ({"keep": -1}, "its keep or its index is negative"),
+        ({"index": -1}, "its keep or its index is negative"),
+        ({"prompt_tokens": 9000}, "it has 2 blocks, but its tokens fill 562"),
         ({"keep": 1 << 40}, "the record of its session that it goes on from is missing"),
         ({"kind": "guess"}, "it is no record"),
         ({"session": None}, "it is no record"),

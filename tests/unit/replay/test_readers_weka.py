@@ -51,8 +51,9 @@ def test_prompts_are_the_hashes_as_recorded():
         ({"hash_ids": "123"}, "its hash_ids are no list"),
         ({"hash_ids": [1, 2.5]}, "its hash_ids are not all whole numbers"),
         ({"hash_ids": [1, True]}, "its hash_ids are not all whole numbers"),
-        ({"hash_ids": [1, 1 << 70]}, "one of its hash_ids has more than 64 bits"),
+        ({"hash_ids": [1, 1 << 70, 3]}, "one of its hash_ids has more than 64 bits"),
         ({"hash_ids": [1, 2, 3, 4, 5]}, "it has 5 hash_ids, but 200 tokens fill no more than 4 blocks"),
+        ({"hash_ids": [1, 2]}, "it has 2 hash_ids, but 200 tokens fill 3 blocks"),
         ({"in": 0}, "it has 3 hash_ids, but 0 tokens fill no more than 0 blocks"),
         ({"type": "x"}, "its type is 'x', not n, s or subagent"),
         ({"type": None}, "its type is 'None'"),
@@ -78,7 +79,7 @@ def test_a_broken_time_leaves_the_call_in_its_place(t):
 
 def test_hashes_of_64_bits_are_kept():
     """Traces made from an engine's own hashes would be refused."""
-    assert read(READER, document(hash_ids=[2**64 - 1, 5])).calls[1].prompt.hashes == array("Q", [2**64 - 1, 5])
+    assert read(READER, document(hash_ids=[2**64 - 1, 5, 6])).calls[1].prompt.hashes == array("Q", [2**64 - 1, 5, 6])
 
 
 def test_absurd_nesting_is_skipped_with_its_reason():

@@ -279,7 +279,7 @@ def test_an_empty_file_says_so(trace, data):
         (b'{"a": 1}\n{"a": 2}\n', "no trace format known here (records of: keys a)"),
         (b'{"a": 1}', "no trace format known here (one JSON document: keys a)"),
         (b"[]", "no trace format known here (an empty list)"),
-        (b"7\n8\n", "records of: a int"),
+        (b"7\n8\n", "records of: a number"),
         (b"null", "no trace format known here"),
         (b'{"type": "\x1b[31mevil"}\n{"type": "x"}\n', "no trace"),
         ("{}".encode("utf-16"), "UTF-16 text; save it as UTF-8"),
@@ -444,3 +444,13 @@ def _peak(work):
         return tracemalloc.get_traced_memory()[1], result
     finally:
         tracemalloc.stop()
+
+
+def test_a_gzip_of_blank_lines_ends_long_before_its_end(tmp_path):
+    """A megabyte on disk would keep a machine busy for minutes."""
+    path = tmp_path / "bomb.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(5):
+            file.write(b"\n" * (4 << 20))
+    with pytest.raises(TraceError, match="grows to more than 200 times its size"), open_trace(str(path), print):
+        pass

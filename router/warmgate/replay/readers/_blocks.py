@@ -75,7 +75,7 @@ def block_prompt(ids: Any, tokens: int, block_size: int) -> BlockPrompt:
     """A prompt of ``tokens`` tokens with one id per block; a last, partial block may have one too.
 
     Raises:
-        Unusable: ``ids`` is no list of 64-bit integers, or has more of them than the tokens fill.
+        Unusable: ``ids`` is no list of 64-bit integers, or has more or fewer of them than the tokens fill.
     """
     if not isinstance(ids, list):
         raise Unusable("its hash_ids are no list")
@@ -84,6 +84,8 @@ def block_prompt(ids: Any, tokens: int, block_size: int) -> BlockPrompt:
         raise Unusable("its hash_ids are not all whole numbers")
     if len(listed) > -(-tokens // block_size):
         raise Unusable(f"it has {len(listed):,} hash_ids, but {tokens:,} tokens fill no more than {-(-tokens // block_size):,} blocks")
+    if len(listed) < tokens // block_size:
+        raise Unusable(f"it has {len(listed):,} hash_ids, but {tokens:,} tokens fill {tokens // block_size:,} blocks")
     for code in ("q", "Q"):  # ids are counted up, or are hashes of 64 bits
         try:
             return BlockPrompt(block_size, array(code, listed), tokens)

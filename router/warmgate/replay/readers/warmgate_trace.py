@@ -124,6 +124,8 @@ class _File:
     def _hashes(self, record: Record) -> Front:
         """All hashes of a record, the kept ones before its own."""
         index, before = self._blocks.pop(record.session, (-1, _NONE))
+        if record.keep < 0 or record.index < 0:
+            raise Unusable("its keep or its index is negative")
         if record.keep and (record.index != index + 1 or not 0 < record.keep <= len(before)):
             raise Unusable("the record of its session that it goes on from is missing")
         if len(record.blocks) // 16 + record.keep > MAX_BLOCKS:
@@ -147,6 +149,8 @@ class _File:
             return None
         if len(hashes) > record.prompt_tokens // block_size:
             raise Unusable("it has more blocks than its tokens fill")
+        if hashes and len(hashes) < record.prompt_tokens // block_size:
+            raise Unusable(f"it has {len(hashes):,} blocks, but its tokens fill {record.prompt_tokens // block_size:,}")
         return BlockPrompt(block_size, hashes, record.prompt_tokens) if hashes or record.prompt_tokens < block_size else None
 
 
