@@ -17,7 +17,7 @@ from warmgate.decision import Read
 from warmgate.engines import AskRequest, ChainResult, Deadline
 from warmgate.engines.wire import usage_of, wire_question
 from warmgate.errors import EngineError
-from warmgate.foreign import mapping
+from warmgate.foreign import mapping, sendable
 from warmgate.means import Means
 from warmgate.prefix.divergence import PromptView
 from warmgate.prefix.survival import Outcome as Survived
@@ -116,6 +116,7 @@ class Asker:
 
     async def facts(self, questions: Mapping[str, Question], facts: Mapping[str, Any]) -> ChainResult:
         """Ask about resolved facts alone."""
+        facts = sendable(dict(facts))
         request = self._request(questions, facts)
         dialect = self._means.settings.dialect
         self.asked_about |= {name: Asked(question, mapping(facts.get(name)), dialect) for name, question in questions.items()}

@@ -23,7 +23,7 @@ from warmgate.errors import OptionError, WarmgateError
 from warmgate.judging import Judge
 from warmgate.means import ChainOf, Means
 from warmgate.mounting import Memory, Mounter
-from warmgate.observing import finished, observe
+from warmgate.observing import finished, observe, unseen
 from warmgate.policy import CallPolicy, MountPolicy
 from warmgate.settings import Settings
 from warmgate.telemetry.protocol import Approval, Started, Telemetry
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 GROUP = "warmgate.policies"
 """Entry-point group that policy packs register in. A pack's object is called with the settings and returns a policy."""
+
+OBSERVE_S = 2.0
+"""Most that taking in a call may take, seconds: the agent waits for nothing in it."""
 
 OPENING = 0.25
 """Part of its time that a decision waits for the pool to open, where nobody opened the gate before."""
@@ -142,15 +145,19 @@ class Gate:
     async def observe(self, turn: Turn, usage: Any) -> Observation:
         """Take in how the agent's call of a turn went: predictions are held against it, and the ledger gets its entry.
 
-        To be called after the agent's call; at most one short request to the worker's tokenizer, never an error of it.
+        To be called after the agent's call; at most one short request to the worker's tokenizer, within ``settings.deadline_ms`` and two
+        seconds. Raises nothing: whatever could not be found out is said in ``notes``.
 
         Args:
             turn: The turn that was decided on.
             usage: The reply, or its ``usage`` (see :mod:`warmgate.prefix.usage` for the shapes). A reply with the generated ids
                 (``return_token_ids``) makes the next prediction exact to the block.
         """
-        deadline = Deadline(self.settings.deadline_ms / 1000)
-        await self._opened(deadline.remaining() * OPENING)
+        deadline = Deadline(min(self.settings.deadline_ms / 1000, OBSERVE_S))
+        try:
+            await self._opened(deadline.remaining() * OPENING)
+        except WarmgateError as fault:
+            return unseen(f"the gate does not open: {fault.what}")
         return await observe(self.means, self.memory, turn, usage, deadline)
 
     async def base_url(self, session: str) -> str:

@@ -21,9 +21,27 @@ from warmgate.trail import entry
 from warmgate.turn import Turn
 from warmgate.workers.binding import Binding
 
+SHARE = 0.5
+"""Part of an observation's time that may go into waiting for what was looked up beside the decision."""
+
 
 async def observe(means: Means, memory: Memory, turn: Turn, usage: Any, deadline: Deadline) -> Observation:
     """See :meth:`warmgate.gate.Gate.observe`."""
+    try:
+        return await _observe(means, memory, turn, usage, deadline)
+    except Exception as fault:  # noqa: BLE001 -- the call is over: figures must not cost the agent its answer
+        means.watch.failed(fault)
+        why = fault.what if isinstance(fault, WarmgateError) else type(fault).__name__
+        return unseen(f"the call could not be taken in ({why})")
+
+
+def unseen(note: str) -> Observation:
+    """An observation that found nothing out."""
+    ledger = entry(None, shared=None, unit=None, cached=None)
+    return Observation(predicted_tokens=None, reported_tokens=None, cached_tokens=None, drift=None, ledger=ledger, notes=(note,))
+
+
+async def _observe(means: Means, memory: Memory, turn: Turn, usage: Any, deadline: Deadline) -> Observation:
     seen = _reported(usage)
     told = Usage(input_tokens=seen.prompt_tokens, output_tokens=seen.output_tokens, cached_tokens=seen.cached_tokens)
     model = turn.model or means.settings.model
@@ -36,7 +54,7 @@ async def observe(means: Means, memory: Memory, turn: Turn, usage: Any, deadline
     except WarmgateError as fault:
         notes.append(f"nothing is compared: {fault.what}")
     if binding is not None:
-        survival, decision = await means.watch.came(turn.session, binding.worker, seen, usage)
+        survival, decision = await means.watch.came(turn.session, binding.worker, seen, usage, wait_s=deadline.remaining() * SHARE)
         means.tell.agent_call(CallSeen(turn.session, model, binding.worker, seen, survival, decision, ended=time.time()))
     if binding is not None and told.input_tokens is not None:
         loss_now = means.trails.on(turn.session, binding)

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -16,10 +16,13 @@ from warmgate.alignment.served import Served
 from warmgate.alignment.template import ChatTemplate
 from warmgate.alignment.transcript import Message, Transcript
 from warmgate.errors import TemplateError
-from warmgate.foreign import items, mapping, mappings
+from warmgate.foreign import items, mapping, mappings, sendable
 
 MEDIA = ("image_url", "image", "input_audio", "audio", "video_url", "video")
 """Content parts that systemone puts before all text, so that a prompt holding them cannot be restated."""
+
+DEEPEST = 64
+"""Levels of a message that a JSON state shows; deeper ones, and a value that holds itself, are left out."""
 
 OPENINGS = 256
 """Generation prompts held; they differ by the shape of a conversation's end, and by arguments, which may come from users."""
@@ -219,17 +222,20 @@ def decision_messages(instructions: str | None, state: str, question: str) -> li
 
 def json_state(messages: Sequence[Message], reason: str, rendered: int = 0, text: str = "") -> State:
     """The conversation as JSON Lines, append-only: a later state begins with the earlier one, so decisions share with each other."""
-    lines = (msgspec.json.encode(_plain(message), order="deterministic").decode() for message in messages)
+    lines = (msgspec.json.encode(sendable(_plain(message, ())), order="deterministic").decode() for message in messages)
     return State("json", None, "\n".join(lines), 0, reason, rendered, text)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in mapping(value).items() if v is not None}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in items(value)]
+def _plain(value: Any, within: tuple[int, ...]) -> Any:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
+    if isinstance(value, (Mapping, list, tuple)):
+        if id(cast("object", value)) in within or len(within) > DEEPEST:
+            return "…"
+        within = (*within, id(cast("object", value)))
+        if isinstance(value, Mapping):
+            return {str(k): _plain(v, within) for k, v in mapping(value).items() if v is not None}
+        return [_plain(v, within) for v in items(value)]
     return str(value)
 
 

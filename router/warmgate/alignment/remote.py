@@ -12,7 +12,7 @@ import msgspec
 from warmgate.engines.deadline import Deadline
 from warmgate.engines.http import Http, decode, request_headers
 from warmgate.errors import BadRequest, EngineError
-from warmgate.foreign import mapping, mappings
+from warmgate.foreign import mapping, mappings, sendable
 
 MAX_BODY = 32 << 20
 """Longest reply read, in bytes: the ids of a million tokens take about 7 MB."""
@@ -68,7 +68,11 @@ class Remote:
         Raises:
             EngineError: As :meth:`ids`; :class:`~warmgate.errors.BadRequest` where the template refuses the conversation.
         """
-        body: dict[str, Any] = {"messages": list(map(wire_message, messages)), "add_generation_prompt": add_generation_prompt}
+        try:
+            sent = list(map(wire_message, messages))
+        except (TypeError, ValueError, RecursionError) as fault:
+            raise BadRequest(f"cannot be sent as JSON ({fault})", where=self.worker) from None
+        body: dict[str, Any] = {"messages": sent, "add_generation_prompt": add_generation_prompt}
         if tools:
             body["tools"] = tools
         if kwargs:
@@ -118,7 +122,10 @@ class Remote:
         """
         token = request_headers.set(self._headers)
         try:
-            data = msgspec.json.encode({"model": self.model, **body})
+            try:
+                data = msgspec.json.encode({"model": self.model, **body})
+            except UnicodeEncodeError:
+                data = msgspec.json.encode(sendable({"model": self.model, **body}))
         except (TypeError, ValueError, RecursionError) as fault:
             raise BadRequest(f"cannot be sent as JSON ({fault})", where=self.worker) from None
         else:

@@ -13,7 +13,7 @@ from typing import Any
 
 from warmgate.alignment.seen import Seen
 from warmgate.alignment.template import flat_content
-from warmgate.foreign import items, mapping, mappings, text
+from warmgate.foreign import items, mapping, mappings, sendable, text
 
 TOOL_FIELDS = ("name", "description", "parameters")
 
@@ -31,18 +31,18 @@ def served_message(message: Mapping[str, Any]) -> dict[str, Any]:
         shown["tool_call_id"] = message["tool_call_id"]
     if text(message.get("name")) is not None:
         shown["name"] = message["name"]
-    return shown
+    return sendable(shown)
 
 
 def served_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     """A tool schema as the template sees it: known fields, absent ones as null, ``strict`` only where it is set."""
     function = mapping(tool.get("function"))
     if not function:
-        return dict(tool)
+        return sendable(dict(tool))
     shown: dict[str, Any] = {name: function.get(name) for name in TOOL_FIELDS}
     if function.get("strict") is not None:
         shown["strict"] = function["strict"]
-    return {"type": tool.get("type", "function"), "function": shown}
+    return sendable({"type": tool.get("type", "function"), "function": shown})
 
 
 class Served:
@@ -108,4 +108,7 @@ def has_floats(messages: Sequence[Mapping[str, Any]]) -> bool:
         return isinstance(value, float)
 
     calls = (call for message in messages for call in mappings(message.get("tool_calls")))
-    return any(within(mapping(_call(call)["function"]).get("arguments")) for call in calls)
+    try:
+        return any(within(mapping(_call(call)["function"]).get("arguments")) for call in calls)
+    except RecursionError:  # no server takes them either
+        return False

@@ -24,7 +24,7 @@ from warmgate.engines._base import AgentPrompt
 from warmgate.engines.events import emit
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.wire import wire_question
-from warmgate.errors import EngineError, WarmgateError
+from warmgate.errors import EngineError
 from warmgate.foreign import items, mapping, text
 from warmgate.prefix.hashes import Namespace, wire_names
 from warmgate.prefix.survival import Expectation, Outcome, Prompt, SurvivalTracker
@@ -369,11 +369,13 @@ class Watch:
         task.add_done_callback(lambda done: looks.pop(session, None) if looks.get(session) is done else None)
         return task
 
-    async def looked(self, session: str) -> _Coming | None:
-        """Wait for the look of :meth:`coming`, which has its own deadline."""
+    async def looked(self, session: str, wait_s: float = LOOK_S) -> _Coming | None:
+        """Wait for the look of :meth:`coming`; one that takes longer than ``wait_s`` is given up."""
         task = self._looks.get().get(session)
         if task is not None:
-            await asyncio.wait([task])
+            _, late = await asyncio.wait([task], timeout=wait_s)
+            if late:
+                task.cancel()
         return self._coming.get(session)
 
     async def _look(
@@ -393,7 +395,7 @@ class Watch:
         except EngineError:
             self._mute[worker] = time.monotonic() + AGAIN_S
             return
-        except WarmgateError as fault:
+        except Exception as fault:  # noqa: BLE001 -- nobody waits for a look but the figures
             self.failed(fault)
             return
         one = self._prompt(session, held, opening, model, salt, view=view)
@@ -402,7 +404,9 @@ class Watch:
         while len(self._coming) > SESSIONS:
             self._coming.popitem(last=False)
 
-    async def came(self, session: str, worker: str, reported: Reported, answer: Any) -> tuple[Outcome | None, str | None]:
+    async def came(
+        self, session: str, worker: str, reported: Reported, answer: Any, *, wait_s: float = LOOK_S
+    ) -> tuple[Outcome | None, str | None]:
         """The agent's call came back: what became of its prefix, and the decision it followed.
 
         Args:
@@ -410,15 +414,16 @@ class Watch:
             worker: Who served it.
             reported: What its answer says about tokens.
             answer: The answer; where it holds the generated ids (``return_token_ids``), their blocks count as stored.
+            wait_s: Longest wait for what was looked up beside the decision, seconds.
         """
         try:
-            return await self._came(session, worker, reported, answer)
+            return await self._came(session, worker, reported, answer, wait_s)
         except Exception as fault:  # noqa: BLE001 -- an answer may be anything
             self.failed(fault)
             return None, None
 
-    async def _came(self, session: str, worker: str, reported: Reported, answer: Any) -> tuple[Outcome | None, str | None]:
-        coming = await self.looked(session)
+    async def _came(self, session: str, worker: str, reported: Reported, answer: Any, wait_s: float) -> tuple[Outcome | None, str | None]:
+        coming = await self.looked(session, wait_s)
         self._coming.pop(session, None)
         tracker, names = self.tracker, self._following.names if self._following is not None else None
         if coming is None or tracker is None or names is None:
