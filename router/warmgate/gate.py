@@ -233,15 +233,13 @@ class Gate:
         return Binding(worker, fresh=False, headers=asked.headers), f"alignment and affinity are off for decisions: {finding.why}"
 
     def _flags(self, turn: Turn, asker: Asker) -> tuple[str, ...]:
-        """What is odd about the turn's messages."""
-        found = self.means.planning.forged(asker.model, turn.session, turn.messages)
+        """What is odd about what the turn hands over."""
+        found = self.means.planning.forged(asker.model, turn)
         if not found:
             return ()
         first = found[0]
         kind = "imitates" if first.lookalike else "spells out"
-        asker.reasons.append(
-            f"message {first.message} ({first.field}) {kind} control markup; answers of this turn cannot widen mounts or allow a call"
-        )
+        asker.reasons.append(f"{first.where}: {kind} control markup; answers of this turn cannot widen mounts or allow a call")
         return ("forged_markup",)
 
     # -- what is seen of it (docs/metrics.md, docs/operations.md) ------------------------------------------------------------------

@@ -13,11 +13,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from warmgate.alignment.drift import Cause, Drift, cause_of
 from warmgate.alignment.fetch import drive, fetch
-from warmgate.alignment.markup import MARKER, Forgery, Lookout, Markup
+from warmgate.alignment.markers import MARKER, UNKNOWN, added_tokens
+from warmgate.alignment.markup import Forgery, Lookout, Markup
 from warmgate.alignment.plan import OPENINGS, Planner, State, json_state
 from warmgate.alignment.remote import Ids, Remote
 from warmgate.alignment.template import ChatTemplate
@@ -35,14 +37,6 @@ COUNTED = 4096
 
 PROBE: Sequence[Mapping[str, Any]] = ({"role": "user", "content": "How many?"}, {"role": "assistant", "content": "Two."})
 """A fixed conversation: its ids change when the template does."""
-
-COMMON = (
-    *("<|im_start|>", "<|im_end|>"),
-    *("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "[INST]", "[/INST]"),
-    *("<start_of_turn>", "<end_of_turn>", "<|turn>", "<turn|>", "<|start|>", "<|end|>", "<|message|>"),
-    *("<|system|>", "<|user|>", "<|assistant|>"),
-)
-"""Control markup of the families in wide use, looked for where the model's own is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +101,13 @@ class Planning:
         self._models: dict[str, _Model] = {}
         self._made = threading.Lock()
         self._locks: PerLoop[dict[str, asyncio.Lock]] = PerLoop(dict)
-        self._common = Lookout(Markup(COMMON))
+        self._common = Lookout(Markup(UNKNOWN.values()))
         self._shared = Planner(template) if template is not None else None
 
-    def forged(self, model: str, session: str, messages: Sequence[Mapping[str, Any]]) -> list[Forgery]:
-        """Forged control markup in messages to this model: its own, or that of the families in wide use where its own is not known yet."""
+    def forged(self, model: str, turn: Turn) -> list[Forgery]:
+        """Forged control markup in a turn for this model: its own, or that of the families in wide use where its own is not known yet."""
         lookout = self._model(model).lookout
-        return (lookout if lookout is not None else self._common).find(session, messages)
+        return (lookout if lookout is not None else self._common).find_turn(turn)
 
     def drift(self, model: str) -> Drift:
         """How predictions for this model have fared."""
@@ -128,8 +122,11 @@ class Planning:
 
     def forget(self, session: str) -> None:
         """Drop what is kept of a session."""
+        self._common.forget(session)
         for entry in list(self._models.values()):
             entry.counted.pop(session, None)
+            if entry.lookout is not None:
+                entry.lookout.forget(session)
             if entry.planner is not None:
                 with entry.planner.lock:
                     entry.planner.forget(session)
@@ -332,6 +329,5 @@ def _probe(planner: Planner) -> str:
 
 
 def _markup(planner: Planner) -> Markup:
-    if planner.recipe is not None:
-        return Markup.of(planner.recipe)
-    return Markup([*COMMON, *MARKER.findall(planner.opens_user + planner.closes_user)])
+    around = () if planner.recipe is not None else MARKER.findall(planner.opens_user + planner.closes_user)
+    return Markup.of_template(planner.template, planner.recipe, [*around, *added_tokens(Path(planner.template.name))])

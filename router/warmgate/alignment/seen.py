@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+
+from warmgate.foreign import mapping
 
 Message = Mapping[str, Any]
 
 _COMMA = ord(",")
-_CONTENT = operator.itemgetter("content")
 
 
 class Seen:
     """The messages of one conversation's last turn.
 
-    Agents hand in the same message objects turn after turn, or copies of them. An object that comes back is taken for unchanged where its
-    ``content`` is; copies must be equal.
+    Agents hand in the same message objects turn after turn, or copies of them. Objects that come back are compared with copies of what
+    they held, texts shared: where nothing was edited in place each text is the very same object, so none is read. Copies must be equal.
 
     Args:
         printed: Copies must be the same as JSON instead, which is what a server sees: key order counts, and ``true`` is not ``1``.
     """
 
-    __slots__ = ("_compares_print", "_contents", "_known", "_messages", "_next", "_printed")
+    __slots__ = ("_compares_print", "_held", "_known", "_messages", "_next", "_printed")
 
     def __init__(self, *, printed: bool = True) -> None:
         self._compares_print = printed
         self._messages: list[Message] = []
-        self._contents: list[object] = []
+        self._held: list[object] = []
+        """What the messages held, down to the last list; an agent may edit any of them in place."""
         self._printed: bytes | None = None
         """The messages as JSON without its last bracket, where that is known."""
         self._next: bytes | None = None
@@ -45,9 +47,16 @@ class Seen:
         self._known = len(self._messages) if self._begins(messages) else 0
         return self._known
 
+    def told(self, known: int) -> int:
+        """Take another's word for :meth:`known`, who has just compared what these messages are made from."""
+        self._next = None
+        self._known = known if known == len(self._messages) else 0
+        return known
+
     def keep(self, messages: Sequence[Message]) -> None:
-        """Take these for the last turn's; to be called after :meth:`known` was asked about them."""
-        self._contents = [*self._contents[: self._known], *_contents(messages[self._known :])]
+        """Take these for the last turn's; to be called after :meth:`known` was asked about them, or :meth:`told`."""
+        del self._held[self._known :]
+        self._held.extend(map(_copied, messages[self._known :]))
         self._messages = list(messages)
         self._printed, self._next = self._next, None
 
@@ -56,27 +65,50 @@ class Seen:
         if not size or len(messages) < size:
             return False
         now = list(messages[:size])
-        if all(map(operator.is_, now, self._messages)):
-            return _contents(now) == self._contents
-        return self._alike(messages, now) if self._compares_print else now == self._messages
+        if not self._compares_print or all(map(operator.is_, now, self._messages)):
+            return _same(now, self._held)
+        return self._alike(messages, now)
 
     def _alike(self, messages: Sequence[Message], now: list[Message]) -> bool:
-        mine = self._printed or _printed(self._messages)
+        mine = self._printed or _printed(self._held)
         whole = _printed(messages)
         if mine is None or whole is None:
-            return now == self._messages and repr(now) == repr(self._messages)
+            return _same(now, self._held) and repr(now) == repr(self._held)
         self._next = whole
         return whole.startswith(mine) and (len(whole) == len(mine) or whole[len(mine)] == _COMMA)
 
 
-def _contents(messages: Sequence[Message]) -> list[object]:
+def _same(now: list[Message], held: list[object]) -> bool:
     try:
-        return list(map(_CONTENT, messages))
-    except KeyError:  # a message of tool calls alone
-        return [message.get("content") for message in messages]
+        return now == held
+    except RecursionError:  # nested without end
+        return False
 
 
-def _printed(messages: Sequence[Message]) -> bytes | None:
+def _copied(value: Any) -> Any:
+    """A copy of all that can be edited in place: mappings as dicts, lists, tuples and sets with what is in them. Leaves are shared."""
+    try:
+        return _copy(value)
+    except RecursionError:
+        return object()  # equal to nothing, so such a message is never known
+
+
+def _copy(value: Any) -> Any:
+    kind = type(cast("object", value))
+    if kind is str or value is None:
+        return value
+    if kind is dict:
+        return {key: one if type(one) is str else _copy(one) for key, one in value.items()}
+    if kind is list:
+        return [_copy(one) for one in value]
+    if kind is tuple:
+        return tuple([_copy(one) for one in value])
+    if isinstance(value, Mapping):
+        return {key: _copy(one) for key, one in mapping(cast("object", value)).items()}
+    return set(cast("set[object]", value)) if isinstance(value, set) else value
+
+
+def _printed(messages: Sequence[Any]) -> bytes | None:
     """As JSON, which tells ``1`` from ``1.0`` and ``True``, and one key order from another; None where JSON cannot say it."""
     try:
         return msgspec.json.encode(messages)[:-1]

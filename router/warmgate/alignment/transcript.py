@@ -76,7 +76,7 @@ class Transcript:
         """
         kwargs = arguments(kwargs)
         before = self.text
-        size = self.known(messages) if known is None else known
+        size = self.known(messages) if known is None else self._seen.told(known)
         news = messages[size:]
         if not (size and _printed_alike(tools, self._tools) and dict(kwargs) == dict(self._kwargs)):
             return self._whole(messages, tools, kwargs, before)

@@ -76,6 +76,51 @@ def test_text_changed_in_place_is_a_change():
     assert seen.known(messages) == 0
 
 
+@pytest.mark.parametrize("printed", [True, False])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda m: m[3]["content"].append({"type": "text", "text": "B"}),
+        lambda m: m[3]["content"][0].update(text="B"),
+        lambda m: m[2]["tool_calls"][0]["function"].update(arguments='{"path": "b"}'),
+        lambda m: m[2]["tool_calls"].append(CALL),
+        lambda m: m[2].update(reasoning_content="Hm."),
+        lambda m: m[0].update(role="user"),
+        lambda m: m[0].pop("content"),
+    ],
+    ids=["part added", "part edited", "arguments edited", "call added", "field added", "role", "field taken away"],
+)
+def test_any_edit_in_place_is_a_change(edit, printed):
+    """A forgery written into an old message would go unseen, and the state would hold what the agent's prompt no longer does."""
+    messages = copy.deepcopy(TALK)
+    seen = Seen(printed=printed)
+    for _ in range(2):
+        seen.known(messages)
+        seen.keep(messages)
+    assert seen.known(messages) == len(TALK)
+    edit(messages)
+    assert seen.known([*messages, MORE]) == 0
+    seen.keep([*messages, MORE])
+    assert seen.known([*messages, MORE]) == len(TALK) + 1
+
+
+def test_a_message_that_holds_itself_is_never_known():
+    loop = {"role": "user", "content": []}
+    loop["content"].append(loop)
+    assert seen_of([loop]).known([loop]) == 0
+
+
+def test_another_word_for_it_is_taken_only_for_all_of_the_last_turn():
+    """A stale word would keep what was edited."""
+    seen = seen_of(TALK)
+    seen.told(len(TALK))
+    seen.keep([*TALK, MORE])
+    assert len(seen) == len(TALK) + 1
+    seen.told(2)
+    seen.keep(TALK[:2])
+    assert seen.known(TALK) == 2
+
+
 @pytest.mark.parametrize("odd", [{1, 2}, "\ud800", 1 << 80], ids=["a set", "a lone surrogate", "a huge number"])
 def test_what_json_cannot_say_is_compared_all_the_same(odd):
     messages = [{"role": "user", "content": "x", "odd": odd}]
