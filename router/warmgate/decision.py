@@ -148,6 +148,9 @@ def binding_of(call: ProposedCall, *, policy: str, model: str) -> str:
     """Hash that ties a verdict to the exact call, policy and model version.
 
     Arguments are compared as values where they parse as JSON, so that blanks and key order do not matter, and as text where they do not.
+
+    Raises:
+        ValueError: The arguments are no JSON: they hold themselves, are nested too deeply, or have keys that no object has.
     """
     arguments: Any = call.arguments
     if isinstance(arguments, str):
@@ -155,8 +158,20 @@ def binding_of(call: ProposedCall, *, policy: str, model: str) -> str:
             arguments = json.loads(arguments, object_pairs_hook=_once)
         except (ValueError, RecursionError):
             arguments = {"$text": call.arguments}
-    canonical = json.dumps([call.name, arguments, policy, model], sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
+    try:
+        canonical = _canonical([call.name, arguments, policy, model])
+    except TypeError as fault:
+        raise ValueError(str(fault)) from None
+    except RecursionError:
+        written = {"$text": call.arguments} if isinstance(call.arguments, str) else None
+        if written is None:
+            raise ValueError("nested too deeply") from None
+        canonical = _canonical([call.name, written, policy, model])  # parsing goes deeper than printing
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

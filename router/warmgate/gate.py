@@ -185,7 +185,10 @@ class Gate:
         except BaseException as fault:
             self.means.tell.decision_failed(id_, fault.code if isinstance(fault, WarmgateError) else "cancelled")
             raise
-        self.means.tell.decision_finished(finished(self.means, turn, asker, decision, queued))
+        try:
+            self.means.tell.decision_finished(finished(self.means, turn, asker, decision, queued))
+        except Exception as fault:  # noqa: BLE001 -- who listens must not cost a decision
+            self.means.watch.failed(fault)
         return decision
 
     async def _decide(self, turn: Turn, asker: Asker, started: float) -> Decision:

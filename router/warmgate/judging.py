@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from secrets import token_hex
 
+from warmgate.alignment.markers import UNKNOWN
+from warmgate.alignment.markup import Markup
 from warmgate.asking import Asker
 from warmgate.decision import Verdict, binding_of
 from warmgate.policy import CallPolicy, Judgement
@@ -54,17 +58,29 @@ class Judge:
         if self.policy is None:
             return Judgement("ask", "no call policy is installed, so a person decides")
         try:
-            return self.policy.judge(call, self.turn)
+            judged = self.policy.judge(call, self.turn)
         except Exception as fault:  # noqa: BLE001 -- unsafe never becomes allow, whatever a policy does
             return Judgement("ask", f"the call policy failed ({fault}), so a person decides")
+        if judged.verdict != "deny" and (why := self._unbound(call)) is not None:
+            return Judgement("ask", f"the call's arguments cannot be tied to a verdict ({why}), so a person decides")
+        return judged
 
     async def _grey(self, grey: Mapping[str, tuple[ProposedCall, Judgement]], policy: CallPolicy) -> dict[int, tuple[Judgement, str]]:
         """Ask about all grey calls at once, on their resolved facts alone: tool output must not argue for its own command."""
-        questions = {name: judgement.question for name, (_, judgement) in grey.items() if judgement.question is not None}
-        facts = {name: judgement.facts or {} for name, (_, judgement) in grey.items()}
-        result = await self.asker.facts(questions, facts)
         moved: dict[int, tuple[Judgement, str]] = {}
+        asked: dict[str, tuple[ProposedCall, Judgement]] = {}
         for name, (call, judgement) in grey.items():
+            if _markup().find_in(judgement.facts, "facts"):  # they stand in the prompt as they are, beside those of the other calls
+                why = f"{judgement.reason} (its facts hold control markup, so no model was asked)"
+                moved[int(name.removeprefix("call"))] = (replace(judgement, reason=why), "rules")
+            else:
+                asked[name] = (call, judgement)
+        if not asked:
+            return moved
+        questions = {name: judgement.question for name, (_, judgement) in asked.items() if judgement.question is not None}
+        facts = {name: judgement.facts or {} for name, (_, judgement) in asked.items()}
+        result = await self.asker.facts(questions, facts)
+        for name, (call, judgement) in asked.items():
             answer = result.answers.get(name)
             if answer is None:
                 continue
@@ -81,14 +97,37 @@ class Judge:
         shadow = self.settings.calls_mode == "shadow"
         if word == "ask" and self.settings.on_ask == "deny" and not shadow:
             word, reason = "deny", f"{reason} (nobody is there to approve)"
-        named = f"{self.policy.name} {self.policy.version}" if self.policy is not None else None
+        named = self._named()
         return Verdict(
             call=call.id,
             verdict=word,
             reason=reason,
             source=source,
-            binding=binding_of(call, policy=named or "none", model=self.turn.model or self.settings.model),
+            binding=self._binding(call),
             rule=judgement.rule,
             policy=named,
             shadow=shadow,
         )
+
+    def _named(self) -> str | None:
+        return f"{self.policy.name} {self.policy.version}" if self.policy is not None else None
+
+    def _binding(self, call: ProposedCall) -> str:
+        """The binding; one that fits no call where the arguments cannot be hashed, so that no word on this call holds for another."""
+        try:
+            return binding_of(call, policy=self._named() or "none", model=self.turn.model or self.settings.model)
+        except ValueError:
+            return f"unbound-{token_hex(16)}"
+
+    def _unbound(self, call: ProposedCall) -> str | None:
+        try:
+            binding_of(call, policy="", model="")
+        except ValueError as fault:
+            return str(fault)
+        return None
+
+
+@cache
+def _markup() -> Markup:
+    """Of all families: a decision model may be another than the agent's."""
+    return Markup(UNKNOWN.values())
