@@ -10,6 +10,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from warmgate.alignment.markers import UNKNOWN
+from warmgate.alignment.markup import Markup
 from warmgate.answers import Answer
 from warmgate.errors import InputError, OptionError, one_line
 from warmgate.policy import Judgement
@@ -49,6 +51,9 @@ GREY = ("net.contact", "net.fetch", "read.outside", "write.outside", "delete.wor
 means is never among them."""
 
 
+SHOWN = 300
+"""Characters of a program's or folder's name, or of a reason, that a model is shown."""
+
 LABEL_MASS = 0.5
 """Least share of the vocabulary's probability that the two labels must hold: below it the model would rather say something else."""
 
@@ -84,6 +89,7 @@ class ShellPolicy:
         self.authorised = tuple(authorised)
         self.calibrated = _calibrated(calibrated, f"{self.name} {self.version}") if calibrated is not None else None
         self._judge = Judge(facts or Facts(), rules, Memory())
+        self._markup = Markup(UNKNOWN.values())
 
     def judge(self, call: ProposedCall, turn: Turn) -> Judgement:
         """The rules' verdict. Never raises."""
@@ -103,14 +109,26 @@ class ShellPolicy:
         verdict = self._judge.judge(command, cwd, session=turn.session)
         grey = verdict.verdict == "ask" and all(finding.rule in GREY for finding in verdict.findings)
         facts = self.facts_of(verdict, command, cwd) if grey else None
-        return Judgement(verdict.verdict, verdict.reason, verdict.rule, QUESTION if grey and self.calibrated is not None else None, facts)
+        asks = grey and self.calibrated is not None and not self._argues(verdict, cwd)
+        return Judgement(verdict.verdict, verdict.reason, verdict.rule, QUESTION if asks else None, facts)
+
+    def _argues(self, verdict: ShellVerdict, cwd: str | None) -> bool:
+        """Whether a fact holds control markup, or a folder's name lines of its own: no model is asked about such a call."""
+        told = [cwd or "", *verdict.programs, *(finding.reason for finding in verdict.findings)]
+        return any(text != self._plain(text, len(text)) for text in told)
+
+    def _plain(self, text: str, limit: int = SHOWN) -> str:
+        return self._markup.neutralise(one_line(text, limit))
 
     def facts_of(self, verdict: ShellVerdict, command: str, cwd: str | None) -> dict[str, Any]:
-        """Resolved facts for the model: programs, rules and reasons; never the transcript, and the command's own words only as data."""
+        """Resolved facts for the model: programs, rules and reasons; never the transcript, and the command's own words only as data.
+
+        What comes from the call stands on one line, with control markup rewritten visibly.
+        """
         return {
-            "programs": list(verdict.programs),
-            "working_directory": cwd or self._judge.facts.workspace,
-            "effects": [{"rule": finding.rule, "what": finding.reason} for finding in verdict.findings],
+            "programs": [self._plain(program) for program in verdict.programs],
+            "working_directory": self._plain(cwd) if cwd else self._judge.facts.workspace,
+            "effects": [{"rule": finding.rule, "what": self._plain(finding.reason)} for finding in verdict.findings],
             "command_characters": len(command),
             "user_authorised": list(self.authorised),
         }
