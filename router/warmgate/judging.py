@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from functools import cache
 from secrets import token_hex
 
-from warmgate.alignment.markers import UNKNOWN
-from warmgate.alignment.markup import Markup
 from warmgate.alignment.markers import UNKNOWN
 from warmgate.alignment.markup import Markup
 from warmgate.asking import Asker
@@ -128,12 +125,6 @@ class Judge:
         except ValueError as fault:
             return str(fault)
         return None
-
-
-@cache
-def _markup() -> Markup:
-    """Of all families: a decision model may be another than the agent's."""
-    return Markup(UNKNOWN.values())
 
 
 @cache
