@@ -92,12 +92,16 @@ class Asker:
         """
         planned, finding = await self.plan(tools)
         state = planned.state
-        for note in (*planned.notes, *([f"not aligned: {state.reason}"] if state.reason is not None else [])):
+        unaligned = f"not aligned: {state.reason}" if state.reason is not None else None
+        said = unaligned in self.reasons
+        for note in (*planned.notes, *([unaligned] if unaligned is not None else [])):
             if note not in self.reasons:
                 self.reasons.append(note)
         plant = state.kind == "aligned" and finding.plant and await self._needs_planting(planned, finding, questions)
         planted = await self._plant(planned, finding) if plant else None
         result = await self._read(questions, planned, finding, planted)
+        if unaligned is not None and not said and self.reads[-1].state == "aligned":
+            self.reasons.remove(unaligned)  # asked on the agent's own prompt, whatever the template
         floor = self._means.settings.label_mass_floor
         low = [i for i, a in result.answers.items() if a.label_mass is not None and a.label_mass < floor]
         if state.kind == "aligned" and low and not self._deadline.passed:
@@ -334,8 +338,12 @@ class Asker:
         request_id = request.request_id or f"{self.id}-{len(self.reads)}"
         engine = next((s.engine for s in result.steps if s.outcome in ("answered", "partial")), None)
         why = [w for w in (state.reason if state is not None else None, result.reason) if w]
+        shared_characters = state.shared_characters if state is not None else 0
         if engine == "prefix_read" and request.prompt is not None and kind == "json":
             kind = "aligned"  # it extends the agent's own prompt, whatever the template
+            prefix = request.prompt.prefix
+            shared_characters = len(prefix) if isinstance(prefix, str) else len(state.text) if state is not None else 0
+            why = [result.reason] if result.reason else []
         aligned = kind == "aligned" and engine in RESTATING
         before, loss = self._means.trails.held(self._turn.session)
         ledger = None
@@ -362,7 +370,7 @@ class Asker:
                 elapsed_s=result.elapsed_s,
                 answers=result.answers,
                 reason="; ".join(why),
-                shared_characters=state.shared_characters if state is not None else 0,
+                shared_characters=shared_characters,
                 ledger=ledger,
             )
         )

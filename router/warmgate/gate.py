@@ -19,7 +19,7 @@ from warmgate.decision import Decision, Observation
 from warmgate.engines import Deadline
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.portal import get_portal
-from warmgate.errors import OptionError, WarmgateError
+from warmgate.errors import OptionError, TemplateError, WarmgateError
 from warmgate.judging import Judge
 from warmgate.means import ChainOf, Means
 from warmgate.mounting import Memory, Mounter
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 GROUP = "warmgate.policies"
 """Entry-point group that policy packs register in. A pack's object is called with the settings and returns a policy."""
+
+DEFAULT_POLICIES = ("mounts", "shell")
+"""Names that the settings give where nobody chose: without the package of policies a gate does without them."""
 
 OBSERVE_S = 2.0
 """Most that taking in a call may take, seconds: the agent waits for nothing in it."""
@@ -98,13 +101,17 @@ class Gate:
         """A gate with the policies that the settings name, as far as they are installed.
 
         Raises:
-            OptionError: A named policy is installed and cannot be loaded.
+            OptionError: A named policy is installed and cannot be loaded, or is not installed and none of the settings' default names.
         """
         settings = settings or Settings()
         mounts: MountPolicy | None = None
         calls: CallPolicy | None = None
         for name in settings.policies:
-            for entry in entry_points(group=GROUP, name=name):
+            found = entry_points(group=GROUP, name=name)
+            if not found and name not in DEFAULT_POLICIES:
+                known = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
+                raise OptionError(f"no installed package has a policy {name!r}", where="Settings.policies", mend=f"installed: {known}")
+            for entry in found:
                 try:
                     policy = entry.load()(settings)
                 except WarmgateError:
@@ -358,7 +365,11 @@ def _template(settings: Settings) -> ChatTemplate:
     path = settings.chat_template
     assert path is not None
     if path.is_dir():
-        for name in ("chat_template.jinja", "tokenizer_config.json"):
-            if (path / name).is_file():
-                return ChatTemplate.from_file(path / name)
-    return ChatTemplate.from_file(path)
+        names = (path / name for name in ("chat_template.jinja", "tokenizer_config.json"))
+        path = next((file for file in names if file.is_file()), path)
+    template = ChatTemplate.from_file(path)
+    try:
+        template.check()
+    except TemplateError as fault:
+        raise OptionError(f"{path} {fault.what}", where="Settings.chat_template", mend=fault.mend) from None
+    return template

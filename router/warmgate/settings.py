@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from warmgate.errors import OptionError
+from warmgate.errors import OptionError, one_line
 from warmgate.foreign import mapping, text
 
 EngineName = Literal["systemone", "decisions", "prefix_read", "round_trip"]
 Mode = Literal["enforce", "shadow"]
 
 FILE = "warmgate.toml"
+
+HEADER = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+"""Names of headers (RFC 9110, 5.1)."""
 
 
 class Settings(BaseSettings):
@@ -107,8 +111,11 @@ class Settings(BaseSettings):
             super().__init__(**values)
         except ValidationError as fault:
             first = fault.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "settings"
-            raise OptionError(first["msg"], where=f"Settings.{where}", mend=f"in code, in {FILE}, or as WARMGATE_{where.upper()}") from None
+            where = ".".join(str(part) for part in first["loc"])
+            if not where:  # of the settings as a whole
+                raise OptionError(first["msg"], where="Settings", mend=f"in code, in {FILE}, or in the environment as WARMGATE_*") from None
+            field = str(first["loc"][0]).upper()
+            raise OptionError(first["msg"], where=f"Settings.{where}", mend=f"in code, in {FILE}, or as WARMGATE_{field}") from None
 
     @model_validator(mode="before")
     @classmethod
@@ -123,12 +130,39 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.gate_workers and not self.gate_model:
-            raise ValueError("gate_workers serve a model of their own: name it in gate_model")
+            raise OptionError("serve a model of their own, which has no name", where="Settings.gate_workers", mend="name it in gate_model")
+        if self.gate_model and not self.gate_workers:
+            raise OptionError("no worker serves it", where="Settings.gate_model", mend="name its workers in gate_workers, or leave it out")
         if not self.engines:
-            raise ValueError("engines: name at least one")
+            raise OptionError("is empty", where="Settings.engines", mend="name at least one")
         if len(set(self.engines)) < len(self.engines):
-            raise ValueError("engines: each at most once")
+            raise OptionError("names one twice", where="Settings.engines", mend="name each at most once")
+        if not re.fullmatch(HEADER, self.session_header):
+            given = one_line(self.session_header, 40)
+            raise OptionError(f"{given!r} is no name of a header", where="Settings.session_header", mend="use letters, digits and -")
+        self._spoken()
         return self
+
+    def _spoken(self) -> None:
+        """See that the engines can be made.
+
+        Raises:
+            OptionError: A dialect that nobody speaks, or a URL that is none.
+        """
+        from warmgate.engines.dialects import SYSTEMONE
+        from warmgate.engines.dialects import dialect as named
+
+        try:
+            named(SYSTEMONE, self.dialect)
+        except OptionError as fault:
+            raise OptionError(fault.what, where="Settings.dialect", mend=fault.mend) from None
+        if self.round_trip_url is not None:
+            from warmgate.engines.http import base_url
+
+            try:
+                base_url(self.round_trip_url)
+            except OptionError as fault:
+                raise OptionError(fault.what, where="Settings.round_trip_url", mend=fault.mend) from None
 
     @property
     def api_key(self) -> str | None:

@@ -53,7 +53,9 @@ class Wants:
         return [name for name, p in self.toolsets.items() if p >= self.threshold * 0.5 ** asked.get(name, 0)]
 
 
-def first(catalogue: Catalogue, wants: Wants, options: MountOptions, *, turns: float, warm: bool) -> tuple[Held, Mounts]:
+def first(
+    catalogue: Catalogue, wants: Wants, options: MountOptions, *, turns: float, warm: bool, asked: bool = True
+) -> tuple[Held, Mounts]:
     """The first mount of a session: the list is free to choose, but for its cold block.
 
     Args:
@@ -62,6 +64,7 @@ def first(catalogue: Catalogue, wants: Wants, options: MountOptions, *, turns: f
         options: See :class:`MountOptions`.
         turns: Calls expected.
         warm: Whether a list like the chosen one was offered before, so that its block may still be cached.
+        asked: Whether anything was asked; not about a list so short that leaving tools out saves too little.
     """
     every = tuple(catalogue.tools)
     chosen = catalogue.expand(wants.names({}), wants.tools) if wants.toolsets else every
@@ -76,7 +79,8 @@ def first(catalogue: Catalogue, wants: Wants, options: MountOptions, *, turns: f
         held = Held(offered=chosen, mounted=chosen)
         saved = f"{price.saved_a_turn:,} schema tokens fewer a turn"
         return held, _mounts(held, options.strategy, True, f"{len(chosen)} of {len(every)} tools at the session's start: {saved}")
-    return _all(every, f"all {len(every)} tools" + ("" if wants.toolsets else ": nothing was answered, and mounting fails open"))
+    why = "" if wants.toolsets else ": nothing was answered, and mounting fails open" if asked else ": so short a list is not asked about"
+    return _all(every, f"all {len(every)} tools{why}")
 
 
 def later(catalogue: Catalogue, held: Held, wants: Wants, options: MountOptions, *, turns: float, conversation: int) -> tuple[Held, Mounts]:

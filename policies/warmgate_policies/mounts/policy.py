@@ -82,7 +82,7 @@ class ToolMounts:
                 probable = dict.fromkeys(asking.named(list(catalogue.toolsets.values()), asked), 1.0) | probable
             wants = Wants(probable if widen else {}, threshold=self.options.threshold)
             chosen = catalogue.expand(wants.names({}))
-            held, mounts = first(catalogue, wants, self.options, turns=self.turns.after(0), warm=chosen in self._warm)
+            held, mounts = first(catalogue, wants, self.options, turns=self.turns.after(0), warm=chosen in self._warm, asked=bool(asked))
             self._warm[held.offered] = None
             self._warm.move_to_end(held.offered)
             while len(self._warm) > LISTS:

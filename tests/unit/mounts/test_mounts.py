@@ -128,6 +128,17 @@ def test_without_answers_mounting_fails_open():
     assert policy.settle(turn, None, {}, widen=True).tools == NAMES
 
 
+def test_a_list_too_short_to_ask_about_is_not_said_to_be_unanswered():
+    """An operator would look for a fault in the worker."""
+    small = Turn("s", user("commit"), TOOLS[:3])
+    policy = ToolMounts()
+    assert policy.questions(small, None) == {}
+    assert "not asked about" in policy.settle(small, None, {}, widen=True).reason
+    whole = ToolMounts()
+    whole.questions(Turn("s", user("commit"), TOOLS), None)
+    assert "nothing was answered" in whole.settle(Turn("s", user("commit"), TOOLS), None, {}, widen=True).reason
+
+
 def test_a_question_that_went_unanswered_takes_no_tool_away():
     policy = ToolMounts(MountOptions(lengths=(90,) * 5))
     turn = Turn("s", user("commit"), TOOLS)
