@@ -30,6 +30,7 @@ class Seen:
     def __init__(self, *, printed: bool = True) -> None:
         self._compares_print = printed
         self._messages: list[Message] = []
+        """The objects; not kept where copies need no more than be equal."""
         self._held: list[object] = []
         """What the messages held, down to the last list; an agent may edit any of them in place."""
         self._printed: bytes | None = None
@@ -39,32 +40,33 @@ class Seen:
         self._known = 0
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._held)
 
     def known(self, messages: Sequence[Message]) -> int:
         """How many leading messages are those of the last turn: all of that turn's, or 0."""
         self._next = None
-        self._known = len(self._messages) if self._begins(messages) else 0
+        self._known = len(self._held) if self._begins(messages) else 0
         return self._known
 
     def told(self, known: int) -> int:
         """Take another's word for :meth:`known`, who has just compared what these messages are made from."""
         self._next = None
-        self._known = known if known == len(self._messages) else 0
+        self._known = known if known == len(self._held) else 0
         return known
 
     def keep(self, messages: Sequence[Message]) -> None:
         """Take these for the last turn's; to be called after :meth:`known` was asked about them, or :meth:`told`."""
         del self._held[self._known :]
         self._held.extend(map(_copied, messages[self._known :]))
-        self._messages = list(messages)
+        if self._compares_print:
+            self._messages = list(messages)
         self._printed, self._next = self._next, None
 
     def _begins(self, messages: Sequence[Message]) -> bool:
-        size = len(self._messages)
+        size = len(self._held)
         if not size or len(messages) < size:
             return False
-        now = list(messages[:size])
+        now = messages[:size] if isinstance(messages, list) else list(messages[:size])
         if not self._compares_print or all(map(operator.is_, now, self._messages)):
             return _same(now, self._held)
         return self._alike(messages, now)
