@@ -10,6 +10,7 @@ from warmgate.alignment.drift import IN_A_ROW
 from warmgate.alignment.template import CHATML, ChatTemplate
 from warmgate.gate import Gate
 from warmgate.standin import StandIn
+from warmgate.telemetry.protocol import Telemetry
 from warmgate.turn import Turn
 
 # Tools in the last user message, as Llama 3.1 places them: systemone's system and user texts cannot restate such a prompt.
@@ -200,13 +201,28 @@ async def test_the_first_mount_may_be_asked_without_tools():
     assert second.reads[0].shared_characters > first.reads[0].shared_characters
 
 
+class Calls(Telemetry):
+    """Keeps what it is told of the agent's calls."""
+
+    def __init__(self):
+        self.seen = []
+
+    def agent_call(self, seen):
+        self.seen.append(seen)
+
+
 @pytest.mark.parametrize("given", [True, False])
 async def test_a_template_that_opens_no_turn_behind_a_result_is_no_drift(tmp_path, given):
-    """With Gemma 4 or DeepSeek V3.1, three calls after tool results would end alignment for every session."""
+    """With Gemma 4 or DeepSeek V3.1, three calls after tool results would end alignment for every session, and none be followed."""
     template = tmp_path / "goes_on.jinja"
     template.write_text(CHATML.replace("if add_generation_prompt", "if add_generation_prompt and messages[-1].role != 'tool'"))
     chosen = ChatTemplate.from_file(template) if given else None
-    async with StandIn(chat_template=template) as worker, Gate(settings(worker), mounts=Two(), template=chosen) as gate:
+    calls = Calls()
+    async with (
+        StandIn(chat_template=template) as worker,
+        Gate(settings(worker), mounts=Two(), template=chosen, telemetry=[calls]) as gate,
+    ):
         for decision, seen, prompt, _ in await run(gate, 8):
             assert [r.state for r in decision.reads] == ["aligned"]
             assert (seen.predicted_tokens, seen.drift) == (prompt, None)
+    assert [call.survival is not None for call in calls.seen] == [True] * 8
