@@ -333,7 +333,7 @@ _KINDS: dict[type, str] = {str: "a text", int: "a number", float: "a number", bo
 
 def _shape(value: Any) -> str:
     if not isinstance(value, dict):
-        return _KINDS.get(type(value), "a value")
+        return _KINDS.get(type(cast("object", value)), "a value")
     body = mapping(value)
     kind = body.get("type")
     keys = list(body)
