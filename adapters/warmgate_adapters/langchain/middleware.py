@@ -22,13 +22,14 @@ from warmgate.turn import ProposedCall
 from warmgate_adapters.core import Ask, Execute, GateState, Judged, Keeper, Mounted, Reject, words
 from warmgate_adapters.core.state import place
 from warmgate_adapters.langchain.catalogue import Catalogue
-from warmgate_adapters.langchain.planning import Plan, Proposal, asettle, settle
 from warmgate_adapters.langchain.prompts import Opening, openings
 from warmgate_adapters.langchain.state import Edited, GateAgentState, UserTurn, user_turn
 from warmgate_adapters.langchain.unfinished import Unfinished
 from warmgate_adapters.langgraph import events
+from warmgate_adapters.langgraph.flow import Plan
 from warmgate_adapters.langgraph.messages import ANNOUNCES, Tool, before_last_call, openai_messages, proposed, usage_of
 from warmgate_adapters.langgraph.session import Naming, session_of
+from warmgate_adapters.langgraph.settling import Proposal, asettle, settle
 
 Result: TypeAlias = ToolMessage | Command[Any]
 

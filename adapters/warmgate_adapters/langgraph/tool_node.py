@@ -15,15 +15,13 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 from langgraph.prebuilt import ToolNode
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import interrupt
 
 from warmgate.foreign import mapping
 from warmgate.gate import Gate
 from warmgate.turn import ProposedCall
-from warmgate_adapters.core import Execute, GateState, Judged, Keeper, Outcome, Reject, outcome_from_json, outcome_to_json, words
-from warmgate_adapters.langgraph import answers, events
+from warmgate_adapters.core import Execute, GateState, Keeper, Reject, words
 from warmgate_adapters.langgraph.channel import field, kept
-from warmgate_adapters.langgraph.flow import Decide, Plan, Ready, Step, plan
+from warmgate_adapters.langgraph.flow import Plan, Ready
 from warmgate_adapters.langgraph.messages import (
     Tool,
     as_messages,
@@ -33,8 +31,8 @@ from warmgate_adapters.langgraph.messages import (
     schemas,
     user_turns,
 )
-from warmgate_adapters.langgraph.once import once
 from warmgate_adapters.langgraph.session import Naming, session_of
+from warmgate_adapters.langgraph.settling import Proposal, asettle, settle
 
 Result: TypeAlias = Any
 """What a tool call comes to: a ToolMessage, a Command, or a list of these."""
@@ -44,30 +42,18 @@ AsyncWrapper: TypeAlias = Callable[[ToolCallRequest, Callable[[ToolCallRequest],
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """The calls of one message."""
-
-    keeper: Keeper
-    state: GateState
-    messages: list[dict[str, Any]]
-    calls: list[ProposedCall]
-    batch: str
-    user_turn: int
-    keeps: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Run:
-    """The same with what is to be done about them."""
+    """The calls of one message, what is to be done about them, and whether the node's output may keep the state."""
 
-    work: _Work
+    proposal: Proposal
     plan: Plan
+    keeps: bool
 
     def of(self, call: ProposedCall) -> tuple[int, Ready | None]:
         """What was planned for a call of the message; of two under one id, for the one with these arguments."""
-        wanted = self.work.keeper.binding(call)
-        for number, one in enumerate(self.work.calls):
-            if one.id == call.id and self.work.keeper.binding(one) == wanted:
+        wanted = self.proposal.keeper.binding(call)
+        for number, one in enumerate(self.proposal.calls):
+            if one.id == call.id and self.proposal.keeper.binding(one) == wanted:
                 return number, self.plan.ready[number]
         return -1, None
 
@@ -136,20 +122,20 @@ class GatedToolNode(ToolNode):
             OptionError: The state has no ``gate`` channel, or holds what this version cannot read.
         """
         config = ensure_config(config)
-        work = self._work(input, config)
-        with _as_running(_Run(work, self._planned(work))) as run:
+        proposal, keeps = self._proposal(input, config)
+        with _as_running(_Run(proposal, settle(proposal), keeps)) as run:
             return _with_state(super().invoke(input, config, **kwargs), run)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002 -- as above
         """See :meth:`invoke`."""
         config = ensure_config(config)
-        work = self._work(input, config)
-        with _as_running(_Run(work, await self._aplanned(work))) as run:
+        proposal, keeps = self._proposal(input, config)
+        with _as_running(_Run(proposal, await asettle(proposal), keeps)) as run:
             return _with_state(await super().ainvoke(input, config, **kwargs), run)
 
     # -- what is to be done ------------------------------------------------------------------------------------------------------------
 
-    def _work(self, given: Any, config: RunnableConfig) -> _Work:
+    def _proposal(self, given: Any, config: RunnableConfig) -> tuple[Proposal, bool]:
         raw, kind = self._parse_input(given)
         state = self._extract_state(given, config)
         listed = as_messages(state if isinstance(state, list) else field(state, self.messages_key))
@@ -157,67 +143,15 @@ class GatedToolNode(ToolNode):
         before, last = before_last_call(listed)
         # Pregel's own key; its value is None where a graph was compiled without one. Absent: interrupt() itself refuses.
         attended = bool(mapping(config.get("configurable")).get("__pregel_checkpointer", True))
-        return _Work(
+        proposal = Proposal(
             self.keeper if attended else self._alone,
             GateState.read(channel, session_of(config, channel, self.agent)),
             openai_messages(before),
             [proposed(call) for call in raw],
             str(last.id) if last is not None and last.id else "",
             user_turns(before),
-            keeps=kind != "list",
         )
-
-    def _planned(self, work: _Work) -> Plan:
-        flow = self._flow(work)
-        step, fresh = _next(flow, None), False
-        while not isinstance(step, Plan):
-            if isinstance(step, Decide):
-                fresh, answer = self._decided(work, step)
-            else:
-                answer = interrupt(answers.question(step.asks, step.problem))
-                if once("warmgate.answered", _same)(fresh).result():
-                    answer = None
-            step = _next(flow, answer)
-        return step
-
-    async def _aplanned(self, work: _Work) -> Plan:
-        flow = self._flow(work)
-        step, fresh = _next(flow, None), False
-        while not isinstance(step, Plan):
-            if isinstance(step, Decide):
-                fresh, answer = await self._adecided(work, step)
-            else:
-                answer = interrupt(answers.question(step.asks, step.problem))
-                if await once("warmgate.answered", _asame)(fresh):
-                    answer = None
-            step = _next(flow, answer)
-        return step
-
-    def _flow(self, work: _Work) -> Generator[Step, Any, Plan]:
-        return plan(work.keeper, work.state, work.messages, work.calls, batch=work.batch, user_turn=work.user_turn)
-
-    def _decided(self, work: _Work, step: Decide) -> tuple[bool, Any]:
-        """The outcomes, and whether they were decided just now: then nobody can have seen what is asked about yet."""
-        ran: list[Judged] = []
-
-        def judge() -> dict[str, Any]:
-            calls = tuple(step.calls.values())
-            ran.append(work.keeper.judge_sync(step.state, work.messages, calls, batch=work.batch, user_turn=work.user_turn))
-            return _stored(ran[-1])
-
-        stored = once("warmgate.judge", judge)().result()
-        return bool(ran), _restored(step, stored, ran)
-
-    async def _adecided(self, work: _Work, step: Decide) -> tuple[bool, Any]:
-        ran: list[Judged] = []
-
-        async def judge() -> dict[str, Any]:
-            calls = tuple(step.calls.values())
-            ran.append(await work.keeper.judge(step.state, work.messages, calls, batch=work.batch, user_turn=work.user_turn))
-            return _stored(ran[-1])
-
-        stored = await once("warmgate.judge", judge)()
-        return bool(ran), _restored(step, stored, ran)
+        return proposal, kind != "list"
 
     # -- doing it ----------------------------------------------------------------------------------------------------------------------
 
@@ -229,7 +163,7 @@ class GatedToolNode(ToolNode):
             return run.told(number, _rejection(ready))
 
         def inner(final: ToolCallRequest) -> Result:
-            word = run.work.keeper.recheck_sync(ready, run.plan.state, run.work.messages, proposed(final.tool_call))
+            word = run.proposal.keeper.recheck_sync(ready, run.plan.state, run.proposal.messages, proposed(final.tool_call))
             rejected = self._last(word, final)
             return _rejection(rejected) if rejected is not None else execute(final)
 
@@ -244,7 +178,7 @@ class GatedToolNode(ToolNode):
             return run.told(number, _rejection(ready))
 
         async def inner(final: ToolCallRequest) -> Result:
-            word = await run.work.keeper.recheck(ready, run.plan.state, run.work.messages, proposed(final.tool_call))
+            word = await run.proposal.keeper.recheck(ready, run.plan.state, run.proposal.messages, proposed(final.tool_call))
             rejected = self._last(word, final)
             return _rejection(rejected) if rejected is not None else await execute(final)
 
@@ -275,40 +209,6 @@ class GatedToolNode(ToolNode):
         return word if isinstance(word, Reject) else None
 
 
-def _next(flow: Generator[Step, Any, Plan], answer: Any) -> Step | Plan:
-    try:
-        return flow.send(answer)
-    except StopIteration as end:
-        return cast("Plan", end.value)
-
-
-def _stored(judged: Judged) -> dict[str, Any]:
-    return {"state": judged.state.to_json(), "outcomes": [outcome_to_json(outcome) for outcome in judged.outcomes]}
-
-
-def _restored(step: Decide, stored: Mapping[str, Any], ran: Sequence[Judged]) -> tuple[GateState, dict[int, Outcome]]:
-    """What was decided, now or before the graph was interrupted."""
-    calls = zip(step.calls.items(), stored["outcomes"], strict=True)
-    outcomes = {number: outcome_from_json(one, call) for (number, call), one in calls}
-    for judged in ran:
-        for outcome in outcomes.values():
-            events.judged(step.state.session, outcome, judged.decision)
-    return GateState.read(stored["state"], step.state.session), outcomes
-
-
-def _same(fresh: bool) -> bool:
-    """As a task: kept with the checkpoint, so that an answer stays what it was found to be.
-
-    An answer that is there before its question could be shown was given to another one: the state was changed after an interrupt, and the
-    run resumed as if it had not been.
-    """
-    return fresh
-
-
-async def _asame(fresh: bool) -> bool:
-    return fresh
-
-
 def _rejection(rejected: Reject) -> ToolMessage:
     return ToolMessage(rejected.text, name=rejected.call.name, tool_call_id=rejected.call.id, status="error")
 
@@ -323,7 +223,7 @@ def _as_running(run: _Run) -> Generator[_Run]:
 
 
 def _with_state(result: Any, run: _Run) -> Any:
-    if not run.work.keeps:
+    if not run.keeps:
         return result
     update = {"gate": run.plan.state.to_json()}
     return [*result, update] if isinstance(result, list) else {**result, **update}

@@ -17,8 +17,6 @@ from warmgate_adapters.langgraph import answers, events
 from warmgate_adapters.langgraph.flow import Decide, Plan, Step, plan
 from warmgate_adapters.langgraph.once import once
 
-__all__ = ["Plan", "Proposal", "asettle", "settle"]
-
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -109,6 +107,7 @@ def _stored(judged: Judged) -> dict[str, Any]:
 
 
 def _restored(step: Decide, stored: Mapping[str, Any], ran: Sequence[Judged]) -> tuple[GateState, dict[int, Outcome]]:
+    """What was decided, now or before the graph was interrupted."""
     calls = zip(step.calls.items(), stored["outcomes"], strict=True)
     outcomes = {number: outcome_from_json(one, call) for (number, call), one in calls}
     for judged in ran:
@@ -118,7 +117,11 @@ def _restored(step: Decide, stored: Mapping[str, Any], ran: Sequence[Judged]) ->
 
 
 def _same(fresh: bool) -> bool:
-    """Whether an answer was there before its question could be shown: then it was given to another one."""
+    """As a task: kept with the checkpoint, so that an answer stays what it was found to be.
+
+    An answer that is there before its question could be shown was given to another one: the state was changed after an interrupt, and the
+    run resumed as if it had not been.
+    """
     return fresh
 
 
