@@ -8,7 +8,7 @@ with schemas of :data:`SCHEMA_TOKENS` tokens. Prompts are counted as 4 bytes a t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -163,10 +163,6 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> tuple[str, set[str]]:
 
 def _tokens(messages: Sequence[Mapping[str, Any]]) -> int:
     return len(msgspec.json.encode(list(messages))) // 4
-
-
-def _turns(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:
-    yield from enumerate(steps)
 
 
 def _judge(paid: Paid, had: Sequence[str], step: Step) -> list[str]:

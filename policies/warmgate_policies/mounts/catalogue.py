@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from warmgate.foreign import mapping, text
+from warmgate.mounting import tool_name
 
 BYTES_PER_TOKEN = 4
 """Bytes of compact JSON taken for one token where no tokenizer is at hand: the replay's own default, so that both price alike."""
@@ -118,11 +119,6 @@ class Catalogue:
     def tokens(self, tools: Iterable[str]) -> int:
         """What the schemas of some tools take in a prompt."""
         return sum(self.tools[name].tokens for name in set(tools) if name in self.tools)
-
-
-def tool_name(schema: Mapping[str, Any]) -> str:
-    """The name in a tool schema, wherever its dialect puts it; empty where there is none."""
-    return text(mapping(schema.get("function")).get("name")) or text(schema.get("name")) or ""
 
 
 def _tool(schema: Mapping[str, Any]) -> Tool:

@@ -11,10 +11,11 @@ import msgspec
 
 from warmgate.answers import Answer
 from warmgate.decision import Mounts
+from warmgate.mounting import tool_name
 from warmgate.questions import Choice, Question
 from warmgate.turn import Turn
 from warmgate_policies.mounts import asking, history
-from warmgate_policies.mounts.catalogue import BYTES_PER_TOKEN, Catalogue, Toolset, tool_name
+from warmgate_policies.mounts.catalogue import BYTES_PER_TOKEN, Catalogue, Toolset
 from warmgate_policies.mounts.options import MountOptions
 from warmgate_policies.mounts.plan import Held, Wants, first, later
 from warmgate_policies.mounts.price import TurnsAhead

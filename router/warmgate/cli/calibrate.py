@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 import msgspec
 
 from warmgate.cli.app import say
+from warmgate.cli.keys import api_key
 from warmgate.errors import OptionError
 from warmgate.output import write_bytes
 from warmgate.reading import read_bytes
@@ -123,9 +123,6 @@ async def _answers(question: Question, states: list[Any], model: str, dialect: s
 
     if given["worker"] is None:
         raise OptionError("names no server to ask", where="--worker", mend="labels without probabilities, and --check, need one")
-    name = given["api_key_env"]
-    if name is not None and not os.environ.get(name):
-        raise OptionError(f"the environment variable {name} is not set", where="--api-key-env")
     limit = asyncio.Semaphore(AT_ONCE)
     reasons: set[str] = set()
 
@@ -138,7 +135,7 @@ async def _answers(question: Question, states: list[Any], model: str, dialect: s
             reasons.add(result.reason)
         return answer.probabilities if answer is not None else None
 
-    engine = SystemOne(given["worker"], dialect=dialect, api_key=os.environ[name] if name is not None else None)
+    engine = SystemOne(given["worker"], dialect=dialect, api_key=api_key(given["api_key_env"]))
     async with Chain([engine]) as chain:
         found = await asyncio.gather(*(one(chain, state) for state in states))
     for reason in sorted(reasons)[:3]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json as json_text
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
 from warmgate.cli.app import say
+from warmgate.cli.keys import api_key
 from warmgate.errors import InputError, OptionError, Unreachable
 from warmgate.output import check_writable, write_bytes
 from warmgate.reading import read_bytes
@@ -79,7 +79,7 @@ def command(worker: str, model: str | None, engines: tuple[str, ...], deadline_m
         check_order=given["check_order"],
         request_id=given["request_id"],
     )
-    asked = [_engine(name, worker, given["dialect"], _api_key(given["api_key_env"])) for name in engines or ("systemone",)]
+    asked = [_engine(name, worker, given["dialect"], api_key(given["api_key_env"])) for name in engines or ("systemone",)]
     _check_limits(asked, request)
     check_writable(json)
     result, tls = asyncio.run(_ask(asked, request, deadline_ms / 1000))
@@ -150,15 +150,6 @@ def _check_limits(engines: list[BaseEngine], request: AskRequest) -> None:
             faults.append(fault)
     if len(faults) == len(engines):
         raise faults[0]
-
-
-def _api_key(name: str | None) -> str | None:
-    if name is None:
-        return None
-    key = os.environ.get(name)
-    if not key:
-        raise OptionError(f"the environment variable {name} is not set", where="--api-key-env")
-    return key
 
 
 def _one_stdin(given: Mapping[str, Any]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 import click
 
-from warmgate.errors import OptionError
+from warmgate.cli.keys import api_key
 from warmgate.output import check_writable, write_bytes
 
 
@@ -29,7 +28,7 @@ def command(
     """
     from warmgate.doctor import Options, examine
 
-    options = Options(model=model, api_key=_key(api_key_env), origins=tuple(dict.fromkeys(origins)))
+    options = Options(model=model, api_key=api_key(api_key_env), origins=tuple(dict.fromkeys(origins)))
     if json is not None:
         check_writable(json)
     report = asyncio.run(examine(urls, options, seconds=timeout))
@@ -42,19 +41,3 @@ def command(
 
         render(report, Console())
     return report.exit_code
-
-
-def _key(name: str | None) -> str | None:
-    """The API key of a variable.
-
-    Raises:
-        OptionError: The variable is not set, or empty.
-    """
-    if name is None:
-        return None
-    value = os.environ.get(name)
-    if not value:
-        raise OptionError(
-            f"the variable {name!r} is not set" if value is None else f"the variable {name!r} is empty", where="--api-key-env"
-        )
-    return value

@@ -294,27 +294,8 @@ class TraceWriter:
         self._fd = -1
 
     def _open(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            fd = os.open(self._path, flags, 0o600)
-        except OSError as fault:
-            raise OutputError(f"cannot be written ({fault.strerror})", where=str(self._path)) from fault
-        try:
-            status = os.fstat(fd)
-            if not S_ISREG(status.st_mode):  # changing the mode of a device would hurt others
-                os.close(fd)
-                raise OutputError("is no regular file", where=str(self._path))
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(fd, 0o600)
-            size = os.fstat(fd).st_size
-            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-        except BlockingIOError as fault:
-            os.close(fd)
-            raise OutputError("another process writes it", where=str(self._path), mend="give each process a path of its own") from fault
-        except OSError as fault:
-            os.close(fd)
-            raise OutputError(f"cannot be written ({fault.strerror})", where=str(self._path)) from fault
-        self._fd, self._size = fd, size
+        fd, torn = open_record(self._path)
+        self._fd, self._size = fd, os.fstat(fd).st_size
         # every writer leaves its own header: block size and content may have changed since
         self._buffer += (b"\n" if torn else b"") + self._encoder.encode(self._header) + b"\n"
         try:
@@ -355,3 +336,29 @@ class TraceWriter:
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.stem}.{number}{self._path.suffix}")
+
+
+def open_record(path: Path) -> tuple[int, bool]:
+    """A file of records to append to, this process's alone, and whether its last line was torn off by a crash.
+
+    Raises:
+        OutputError: It cannot be written, is no regular file, or another process writes it.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = -1
+    try:
+        fd = os.open(path, flags, 0o600)
+        if not S_ISREG(os.fstat(fd).st_mode):  # changing the mode of a device would hurt others
+            raise OutputError("is no regular file", where=str(path))
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.fchmod(fd, 0o600)
+        size = os.fstat(fd).st_size
+        return fd, size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+    except (OSError, OutputError) as fault:
+        if fd >= 0:
+            os.close(fd)
+        if isinstance(fault, OutputError):
+            raise
+        if isinstance(fault, BlockingIOError):
+            raise OutputError("another process writes it", where=str(path), mend="give each process a path of its own") from fault
+        raise OutputError(f"cannot be written ({fault.strerror})", where=str(path)) from fault

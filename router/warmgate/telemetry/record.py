@@ -6,7 +6,6 @@ bindings of their verdicts. A disk that is full costs the record, never a decisi
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
@@ -15,7 +14,6 @@ from collections.abc import Callable
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from stat import S_ISREG
 from threading import Lock
 from typing import Any
 
@@ -25,7 +23,7 @@ from warmgate.engines.events import emit
 from warmgate.engines.wire import wire_question
 from warmgate.errors import OutputError
 from warmgate.prefix.survival import Outcome
-from warmgate.replay.record import TraceWriter
+from warmgate.replay.record import TraceWriter, open_record
 from warmgate.telemetry.protocol import Approval, CallSeen, Finished, ReadSeen, Silent
 
 DECISIONS = "warmgate.decisions/1"
@@ -304,28 +302,9 @@ class DecisionRecord(Silent):
                     emit(logging.WARNING, "record.failed", fault=str(fault))
 
     def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            fd = os.open(self._path, flags, 0o600)
-        except OSError as fault:
-            raise OutputError(f"cannot be written ({fault.strerror})", where=str(self._path)) from fault
-        try:
-            status = os.fstat(fd)
-            if not S_ISREG(status.st_mode):
-                raise OutputError("is no regular file", where=str(self._path))
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(fd, 0o600)
-            if status.st_size and os.pread(fd, 1, status.st_size - 1) != b"\n":
-                os.write(fd, b"\n")
-        except BlockingIOError as fault:
-            os.close(fd)
-            raise OutputError("another process writes it", where=str(self._path), mend="give each process a path of its own") from fault
-        except OSError as fault:
-            os.close(fd)
-            raise OutputError(f"cannot be written ({fault.strerror})", where=str(self._path)) from fault
-        except OutputError:
-            os.close(fd)
-            raise
+        fd, torn = open_record(self._path)
+        if torn:
+            os.write(fd, b"\n")
         return fd
 
     def _rotate(self) -> None:

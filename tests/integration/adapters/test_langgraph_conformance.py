@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
-
-import aiosqlite
-from langchain_core.messages import AIMessageChunk, ToolMessage
 from langchain_core.tools import tool as as_tool
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, StateGraph
-from langgraph.types import Command
 
-from warmgate_adapters.conformance import AdapterConformance, Conversation, Driver, Told
+from tests.integration.adapters.threads import Thread, saver_of
+from warmgate_adapters.conformance import AdapterConformance, Driver
 from warmgate_adapters.langgraph import GatedToolNode, GateMessagesState, GateNode, ModelNode, chat_model, gate_edge
 
 
@@ -29,58 +22,9 @@ def graph_of(gate, tools, model, **node):
     return builder
 
 
-class Graph(Conversation):
-    def __init__(self, graph, model, agent, saver):
-        self.graph, self.model, self.agent, self.saver = graph, model, agent, saver
-        self.config = {"configurable": {"thread_id": agent.session}}
-
-    async def say(self, text, *, stream=False):
-        given = {"messages": [("user", text)]}
-        pieces = []
-        if stream:
-            async for chunk, _ in self.graph.astream(given, self.config, stream_mode="messages"):
-                if isinstance(chunk, AIMessageChunk):
-                    pieces.append(chunk.content)
-        else:
-            await self._run(given)
-        return await self._told(pieces)
-
-    async def answer(self, answers):
-        decisions = []
-        for answer in answers:
-            edited = {"edited_action": {"name": "shell", "args": dict(answer.args)}} if answer.type == "edit" else {}
-            decisions.append({"type": answer.type, **edited})
-        await self._run(Command(resume={"decisions": decisions}))
-        return await self._told([])
-
-    async def _run(self, given):
-        if self.agent.sync:
-            await asyncio.to_thread(self.graph.invoke, given, self.config)
-        else:
-            await self.graph.ainvoke(given, self.config)
-
-    async def _told(self, pieces):
-        state = await asyncio.to_thread(self.graph.get_state, self.config) if self.agent.sync else await self.graph.aget_state(self.config)
-        messages = state.values["messages"]
-        asked = [(call["name"], call["args"]) for one in state.interrupts for call in one.value["action_requests"]]
-        results = [message.content for message in messages if isinstance(message, ToolMessage)]
-        return Told(results, asked, None if asked else messages[-1].content, pieces)
-
-    async def close(self):
-        self.model.http_client.close()
-        await self.model.http_async_client.aclose()
-        if self.agent.sync:
-            self.saver.conn.close()
-        else:
-            await self.saver.conn.close()
-
-
 class LangGraphDriver(Driver):
     async def open(self, agent):
-        path = str(agent.store / "checkpoints.sqlite")
-        saver = (
-            SqliteSaver(sqlite3.connect(path, check_same_thread=False)) if agent.sync else AsyncSqliteSaver(await aiosqlite.connect(path))
-        )
+        saver = await saver_of(agent)
         node = {"on_ask": agent.on_ask}
         if agent.tamper is not None:
 
@@ -91,7 +35,7 @@ class LangGraphDriver(Driver):
             node["awrap_tool_call"] = tampers
         model = chat_model(agent.gate)
         graph = graph_of(agent.gate, [as_tool(one) for one in agent.tools], model, **node)
-        return Graph(graph.compile(checkpointer=saver), model, agent, saver)
+        return Thread(graph.compile(checkpointer=saver), model, agent, saver)
 
 
 class TestLangGraph(AdapterConformance):

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -88,14 +89,14 @@ class Publisher:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0))
-        number = one.getsockname()[1]
-        try:
-            two.bind(("127.0.0.1", number + 1))
-        except OSError:
-            pytest.skip("no two ports in a row were free")
-    return number
+    """The first of two in a row; the replay socket listens on the next."""
+    while True:
+        with socket.socket() as one, socket.socket() as two:
+            one.bind(("127.0.0.1", 0))
+            number = one.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                two.bind(("127.0.0.1", number + 1))
+                return number
 
 
 @pytest.fixture

@@ -32,7 +32,6 @@ _BAD: dict[str, re.Pattern[str]] = {
     "perl": re.compile(
         r"\b(system|exec|eval|qx|open|sysopen|opendir|unlink|"
         r"rename|mkdir|rmdir|chmod|chown|utime|symlink|link|fork|kill|socket|connect|require|use(?! "
-            r""
             r"(strict|warnings|utf8|List::Util|POSIX|JSON::PP|Data::Dumper|Time::Local)\b)|do|no|syscall|ioctl|dump|"
         r"dbmopen|truncate|syswrite|sysread|pipe|accept|bind|listen|send|recv|glob|readlink|ENV|BEGIN|END|tie|local "
             r"\*|sub|goto|readpipe|package|CORE|chroot|umask|setpgrp|alarm|DATA|ARGV|INC|SIG|print\s*\{|select)\b|"
@@ -62,7 +61,6 @@ _FETCH_RUN = re.compile(
     r"(?is)(eval|Function|exec\w*|system|instance_eval|spawn).{0,200}"
     r"(https?://|fetch|Net::HTTP|LWP|file_get_contents|URI|atob|base64|unpack|from\()|"
     r"(https?://|fetch|LWP|URI\.open|base64|atob).{0,200}(\beval\b|new "
-    r""
     r"Function|\bexec\w*\b|\bsystem\b|instance_eval)"
 )
 _REVERSE = re.compile(

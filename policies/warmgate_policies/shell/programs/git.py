@@ -21,7 +21,6 @@ EXEC_KEYS = re.compile(
     r"gpg\.ssh\.defaultkeycommand|difftool\..*\.(cmd|path)|mergetool\..*\.(cmd|path)|"
     r"interactive\.difffilter|browser\..*\.cmd|man\..*\.cmd|uploadpack\.packobjectshook|remote\..*\.(vcs|"
     r"uploadpack|receivepack|proxy)|init\.templatedir|protocol\..*allow|include\.path|includeif\..*\.path|"
-    r""
     r"sendemail\..*cmd|trailer\..*\.(cmd|command)|submodule\..*\.update|url\..*insteadof|"
     r"url\..*pushinsteadof|http\..*proxy|core\.worktree|core\.attributesfile|safe\.directory|"
     r"http\.(sslverify|cookiefile|extraheader)|core\.excludesfile)$"

@@ -351,7 +351,6 @@ _CLOUD_SECRET = re.compile(r"(?i)get-secret-value|batch-get-secret|with-decrypti
                                r"get|"
                                r"show-connection-string|decrypt|account-keys|get-federation-token|"
                                r"get-authorization-token|create-service-specific|keys "
-                                   r""
                                r"create|create-login-profile")  # fmt: skip
 _CLOUD_DESTROY = re.compile(
     r"(?i)(^| "
@@ -361,7 +360,6 @@ _CLOUD_DESTROY = re.compile(
 _CLOUD_PERSIST = re.compile(
     r"(?i)create-user|attach-(user|role)-policy|"
     r"put-(user|role)-policy|add-iam-policy-binding|authorize-security-group-ingress|set-iam-policy|role "
-    r""
     r"assignment create|add-user-to-group|update-assume-role-policy"
 )
 
