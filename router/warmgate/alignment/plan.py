@@ -13,7 +13,7 @@ import msgspec
 from warmgate.alignment.opening import ending
 from warmgate.alignment.recipe import THINKING_OFF, Recipe, closes_user, learn, opens_user
 from warmgate.alignment.served import Served
-from warmgate.alignment.template import ChatTemplate
+from warmgate.alignment.template import ChatTemplate, arguments
 from warmgate.alignment.transcript import Message, Transcript
 from warmgate.errors import TemplateError
 from warmgate.foreign import items, mapping, mappings, sendable
@@ -146,13 +146,13 @@ class Planner:
 
         Rendered once for each shape of an end (:mod:`.opening`).
         """
-        probe = ending(messages)
-        key = repr((probe, template_kwargs or {}))
+        probe, given = ending(messages), arguments(template_kwargs or {})
+        key = repr((probe, given))
         found = self._openings.get(key)
         if found is None:
             try:
-                short = self.template.render(probe, None, add_generation_prompt=False, **(template_kwargs or {}))
-                long = self.template.render(probe, None, add_generation_prompt=True, **(template_kwargs or {}))
+                short = self.template.render(probe, None, add_generation_prompt=False, **given)
+                long = self.template.render(probe, None, add_generation_prompt=True, **given)
             except TemplateError:
                 short, long = "", ""
             if len(self._openings) > OPENINGS:
@@ -174,7 +174,7 @@ class Planner:
         served = Served()
         try:
             whole = self.template.render(
-                served.messages(messages), served.tools(tools), add_generation_prompt=True, **(template_kwargs or {})
+                served.messages(messages), served.tools(tools), add_generation_prompt=True, **arguments(template_kwargs or {})
             )
         except TemplateError:
             return None

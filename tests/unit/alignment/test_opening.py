@@ -95,3 +95,15 @@ def test_openings_of_templates_in_use(name):
                 message["tool_calls"] = [{**CALL["tool_calls"][0], "function": {"name": "read", "arguments": {"p": "a"}}}]
         short, long = (template.render(shown, add_generation_prompt=add) for add in (False, True))
         assert short + planner.opening(messages) == long
+
+
+@pytest.mark.parametrize("name", ["add_generation_prompt", "messages", "tools", "self", "flat"])
+def test_arguments_with_names_of_our_own_do_not_end_a_decision(name):
+    """One odd ``chat_template_kwargs`` of an agent would cost it every decision."""
+    planner, messages = Planner(ChatTemplate.default()), [{"role": "user", "content": "hello"}]
+    odd = {name: False}
+    state = planner.plan("s", messages, (), odd)
+    assert state.kind == "aligned"
+    assert planner.opening(messages, odd) == planner.opening(messages)
+    text = planner.template.render(messages, add_generation_prompt=False)
+    assert planner.opened(text, messages, (), odd) == planner.opened(text, messages, ()) == planner.opening(messages)
