@@ -279,7 +279,7 @@ class Asker:
         return self._turn.cache_salt or self._means.settings.cache_salt
 
     async def foresee(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Look up what the agent's call should find. Beside the decision, unless a read has told most of it already."""
+        """Look up what the agent's call should find: beside the decision, but within it where the worker itself tells what it stores."""
         turn, worker = self._turn, self.agent
         if turn.proposed_calls and not self.reads:
             return  # calls were judged by rules: a model's call need not follow
@@ -294,7 +294,8 @@ class Asker:
             return prefix if isinstance(prefix, str) and prefix else None
 
         view = PromptView(turn.messages, tools, turn.template_kwargs)
-        self._means.watch.coming(self.id, turn.session, render, view, self.salt, self.model, remote)
+        look = self._means.watch.coming(self.id, turn.session, render, view, self.salt, self.model, remote)
+        await self._means.watch.before(look, worker.worker, self._deadline.remaining() * LOOKING)
 
     def _report(self, result: ChainResult) -> None:
         """Tell the pool how its workers answered: that is how it learns of a dead one between probes."""

@@ -25,6 +25,9 @@ GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 """Paths that need a key when keys are set (``vllm/entrypoints/serve/middleware/authenticate.py``)."""
 
 PREFLIGHT_VARY = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers, Access-Control-Request-Private-Network"
+TEXT_ROUTES = ("/tokenize", "/detokenize")
+"""POSTs that no engine runs."""
+
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, QUERY"
 
 
@@ -93,7 +96,7 @@ class App:
         method, handler = route
         if request.method != method:
             raise not_allowed([method])
-        if method == "GET":
+        if method == "GET" or request.path in TEXT_ROUTES:  # the others hold blocks meanwhile
             await hold(request.plan)
         return await handler(request)
 

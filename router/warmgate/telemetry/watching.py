@@ -369,6 +369,24 @@ class Watch:
         task.add_done_callback(lambda done: looks.pop(session, None) if looks.get(session) is done else None)
         return task
 
+    async def before(self, look: asyncio.Task[None] | None, worker: str, wait_s: float) -> None:
+        """Let a look of :meth:`coming` end before the call can be sent, where a worker's KV events are followed.
+
+        Events announce what the call itself stores: a look that they overtake would find the call's own blocks and predict them. One that
+        takes longer than ``wait_s`` is given up, and the call has no prediction. The model of a cache hears of a call when it has ended, so
+        nothing waits for it.
+        """
+        if look is None or self._following is None or worker not in self._following.readers:
+            return
+        try:
+            _, late = await asyncio.wait([look], timeout=wait_s)
+        except asyncio.CancelledError:
+            look.cancel()
+            raise
+        if late:
+            look.cancel()
+            await asyncio.wait(late)
+
     async def looked(self, session: str, wait_s: float = LOOK_S) -> _Coming | None:
         """Wait for the look of :meth:`coming`; one that takes longer than ``wait_s`` is given up."""
         task = self._looks.get().get(session)
@@ -427,9 +445,11 @@ class Watch:
         self._coming.pop(session, None)
         tracker, names = self.tracker, self._following.names if self._following is not None else None
         if coming is None or tracker is None or names is None:
+            self._unseen(worker)
             return None, None if coming is None else coming.decision
         expected = coming.expected
         if expected.worker != worker or reported.prompt_tokens != expected.prompt.tokens or reported.requests != 1:
+            self._unseen(worker)
             return None, coming.decision
         tracker.sent(expected)
         output = _generated(answer)
@@ -440,6 +460,12 @@ class Watch:
             stored, tokens = wire_names(names.of(whole, coming.space)), len(whole)
         cached = reported.cached_tokens if reported.measured else None
         return tracker.settle(expected, cached, stored=stored, stored_tokens=tokens), coming.decision
+
+    def _unseen(self, worker: str) -> None:
+        """A call that was not predicted stored something: what is modelled without hearing of it is a guess from now on."""
+        index = self.tracker.index(worker) if self.tracker is not None else None
+        if index is not None and index.source == "model" and index.doubt is None:
+            index.trust("a call was not predicted, and what it stored is not known")
 
     async def _opening(self, view: PromptView, model: str, remote: Remote) -> tuple[int, ...]:
         """Ids of the generation prompt behind messages that end like these; none where it cannot be told."""
