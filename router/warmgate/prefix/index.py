@@ -1,19 +1,19 @@
 """A shadow of one worker's prefix cache: which blocks are resident there now, and how much of a prompt they would serve.
 
 Fed by the worker's KV events where it sends them, else by our own calls through the model of vLLM's block pool
-(:mod:`warmgate.prefix.cache`). Which of the two, and what is not known, is part of every answer.
+(:mod:`warmgate.prefix.pool`). Which of the two, and what is not known, is part of every answer.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from warmgate.errors import OptionError
-from warmgate.prefix.cache import CacheFull, PrefixCache
+from warmgate.prefix.cache import CacheFull
+from warmgate.prefix.pool import BlockPool
 
 Source: TypeAlias = Literal["events", "model", "none"]
 """What feeds an index: the worker's KV events, the model of its pool under our own calls, or nothing."""
@@ -22,7 +22,8 @@ AHEAD_S = 1.0
 """Seconds an answer may come before the event that announces its blocks."""
 
 GRAVES = 1 << 17
-"""Names of evicted blocks remembered as evidence (about 13 MB). An older eviction is no longer told from a block never seen."""
+"""Names of evicted blocks remembered as evidence, the latest half of them for certain (at most 13 MB). An older eviction is no longer told
+from a block never seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ def servable(blocks: int, block_size: int, prompt_tokens: int, granularity: int 
 class ShadowIndex:
     """Resident blocks of one worker, by the low 64 bits of their names.
 
-    One thread changes it (the event reader, or the gate where there are no events); any thread may ask it meanwhile.
+    Fed by events: one thread changes it, the reader, and any may ask it meanwhile. Fed by our own calls: one thread at a time changes or
+    asks it, which the tracker's lock sees to.
 
     Args:
         block_size: Tokens per block.
@@ -65,6 +67,7 @@ class ShadowIndex:
         "_copies",
         "_doubt",
         "_graves",
+        "_older_graves",
         "_pool",
         "block_size",
         "cleared_at",
@@ -85,11 +88,12 @@ class ShadowIndex:
         """When its cache was last dropped on purpose."""
         self._copies: dict[int, int] = {}
         self._ahead: dict[int, float] = {}
-        self._graves: OrderedDict[int, float] = OrderedDict()
+        self._graves: dict[int, float] = {}
+        self._older_graves: dict[int, float] = {}
         self._doubt: str | None = "no event heard yet" if source == "events" else None
-        self._pool: PrefixCache | None = None
+        self._pool: BlockPool | None = None
         if source == "model":
-            self._pool = PrefixCache(block_size, blocks, on_evict=self._bury_key)
+            self._pool = BlockPool(block_size, blocks, on_evict=self._bury)
             if blocks is None:
                 self._doubt = "the size of its pool is unknown, so evictions are not seen"
 
@@ -112,31 +116,36 @@ class ShadowIndex:
             names: Wire names of its full blocks, from the front.
             prompt_tokens: Tokens of the whole prompt.
         """
-        held: dict[int, int] | PrefixCache = self._copies if self._pool is None else self._pool
-        ahead = self._ahead
+        blocks = self._leading(names) if self._pool is None else self._pool.leading(names)
+        return Prefix(blocks, servable(blocks, self.block_size, prompt_tokens, self.granularity), self.source, self._doubt)
+
+    def evicted(self, name: int) -> bool:
+        """Whether a block was resident and then taken for something else, and is not resident now. ``False`` proves nothing."""
+        return (name in self._graves or name in self._older_graves) and name not in self
+
+    def _leading(self, names: Sequence[int]) -> int:
+        held, ahead = self._copies, self._ahead
         now = time.monotonic() if ahead else 0.0
         blocks = 0
         for name in names:
             if name not in held and ahead.get(name, now) <= now:
                 break
             blocks += 1
-        return Prefix(blocks, servable(blocks, self.block_size, prompt_tokens, self.granularity), self.source, self._doubt)
-
-    def evicted(self, name: int) -> bool:
-        """Whether a block was resident and then taken for something else, and is not resident now. ``False`` proves nothing."""
-        return name in self._graves and name not in self
+        return blocks
 
     # -- fed by events -------------------------------------------------------------------------------------------------------------
 
     def stored(self, names: Iterable[int]) -> None:
         """Blocks became readable. A block announced twice exists twice."""
-        copies, ahead, graves = self._copies, self._ahead, self._graves
+        copies, ahead, graves, older = self._copies, self._ahead, self._graves, self._older_graves
         for name in names:
             copies[name] = copies.get(name, 0) + 1
             if ahead:
                 ahead.pop(name, None)
             if graves:
                 graves.pop(name, None)
+            if older:
+                older.pop(name, None)
 
     def removed(self, names: Iterable[int]) -> None:
         """One physical copy of each is gone. Names never announced are passed over."""
@@ -167,8 +176,11 @@ class ShadowIndex:
         now = time.monotonic()
         if len(self._ahead) > 4096:
             self._ahead = {name: until for name, until in self._ahead.items() if until > now}
-        copies = self._copies
-        self._ahead.update({name: now + AHEAD_S for name in names if name not in copies and self._graves.get(name, 0.0) < sent})
+        copies, graves, older = self._copies, self._graves, self._older_graves
+        until = now + AHEAD_S
+        for name in names:
+            if name not in copies and graves.get(name, 0.0) < sent and older.get(name, 0.0) < sent:
+                self._ahead[name] = until
 
     def cleared(self, when: float | None = None) -> None:
         """The whole cache was dropped: what is resident is known again, namely nothing."""
@@ -178,7 +190,7 @@ class ShadowIndex:
     def restarted(self, when: float | None = None) -> None:
         """The worker began anew with an empty cache."""
         self._empty()
-        self._graves.clear()  # what died with the process was not evicted
+        self._graves, self._older_graves = {}, {}  # what died with the process was not evicted
         self.restarted_at = time.time() if when is None else when
 
     def trust(self, doubt: str | None) -> None:
@@ -199,15 +211,11 @@ class ShadowIndex:
         if pool is None:
             return
         try:
-            lease = pool.admit(names[: prompt_tokens // self.block_size], prompt_tokens)
+            fitted = pool.serve(names, max(tokens, prompt_tokens), prompt_tokens)
         except CacheFull:
             return  # larger than the pool: the engine refused it
-        try:
-            pool.extend(lease, names, max(tokens, prompt_tokens))
-        except CacheFull:
+        if not fitted:
             self._doubt = "a request outgrew the pool, which preempts others"
-        finally:
-            pool.release(lease)
 
     def others(self) -> None:
         """Somebody else used the worker too: what the model says is a guess from now on, until it restarts or is cleared."""
@@ -218,16 +226,10 @@ class ShadowIndex:
         self._copies.clear()
         self._ahead.clear()
         if self._pool is not None:
-            self._pool = PrefixCache(self.block_size, self._pool.capacity, on_evict=self._bury_key)
+            self._pool = BlockPool(self.block_size, self._pool.capacity, on_evict=self._bury)
             self._doubt = None if self._pool.capacity is not None else self._doubt
 
-    def _bury_key(self, name: Hashable) -> None:
-        if isinstance(name, int):
-            self._bury(name)
-
     def _bury(self, name: int) -> None:
-        graves = self._graves
-        graves[name] = time.monotonic()
-        graves.move_to_end(name)
-        if len(graves) > GRAVES:
-            graves.popitem(last=False)
+        self._graves[name] = time.monotonic()
+        if len(self._graves) > GRAVES // 2:
+            self._older_graves, self._graves = self._graves, {}
