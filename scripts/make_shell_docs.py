@@ -37,8 +37,9 @@ the workspace and to be undoable. Whatever is not understood is ask.
 6. The worst finding is the verdict. It names the rule, the bytes of the text it is about, and a reason.
 
 `python -c`, `node -e` and kin are allowed only while their text provably computes and prints. The project's own code and tools
-(tests, builds, linters, scripts) may run: what is in the workspace is trusted unless `--untrusted` is given. Their options are
-therefore no closed set; options that load or run other code, and paths outside the workspace, are asked about.
+(tests, builds, linters, scripts) may run: what is in the workspace is trusted unless `--untrusted` is given. The tools' options are
+closed sets like any other's; what is handed on to the project's own scripts (`npm run x --flag`, behind `--`) is not, but options
+that load or run other code, and paths outside the workspace, are asked about there too.
 
 ## A model's part
 
@@ -70,9 +71,11 @@ programs:
     subs: {{status: {{operands: "text*"}}}}         # subcommands instead of operands
 ```
  An option is `-x`, `--long`, `-a,--all` (one option, two names), `-n=role` (takes a value), `--color=?role` (a value only behind
-`=`), `-#` (a number as flag); `!effect` behind it gives it an effect. Roles: `text`, `number`, `read`, `list` (names and sizes
+`=`), `-#` (a number as flag), `-W*` (whatever begins so), `-p=text~no:.*` (only values that match); `!effect` behind it gives it an
+effect; `@name` stands for a set under the pack's `flags`. Roles: `text`, `number`, `read`, `list` (names and sizes
 alone), `write`, `append`, `create`, `delete`, `exec` (a file run as code), `url`, `host`, `bind`, `command*` (a wrapper's tail),
-`program` (a command line), `project` (free text for the project's own code), `workdir`, `code.sh`, `code.sed`, `code.awk`,
+`program` (a command line), `project` (free text for the project's own code), `output` (built by a tool out of the project),
+`search` (folders of code), `workdir`, `code.sh`, `code.sed`, `code.awk`,
 `code.python`, `code.sql`. `style` is `gnu`, `posix` (options end at the first operand), `long` (`-name value`) or `raw` (a handler,
 or nothing, reads them)."""
 

@@ -30,11 +30,12 @@ KINDS = {
 """Classes of variables in a pack's ``environment``."""
 
 _HARMLESS_OPTIONS = re.compile(
-    r"^(--max[-_]old[-_]space[-_]size=\d+|--experimental-vm-modules|--no-warnings|--trace-warnings|"
+    r"(--max[-_]old[-_]space[-_]size=\d+|--experimental-vm-modules|--no-warnings|--trace-warnings|"
     r"--enable-source-maps|--openssl-legacy-provider|-Xm[sx]\d+[kmgKMG]?|"
     r"-Dfile\.encoding=[\w-]+|-C ?(opt-level|debuginfo|target-cpu)=\w+|-D ?warnings|-W "
     r"?\w+|-v|-vv|-q|-x|-s|-ra|-n ?\d+|-p "
-    r"no:\w+|--tb=\w+|-race|-mod=(vendor|readonly)|-O[0-3s]|-g|-Wall|-Wextra|-R|-F|-X|-i|-S)$"
+    r"no:\w+|--tb=\w+|-race|-mod=(vendor|readonly)|-O[0-3s]?|-g|-std=[\w+]+|-fsanitize=[\w,]+|-W[\w=-]*|-fno-omit-frame-pointer|"
+    r"-j ?\d+|-R|-F|-X|-i|-S|-D\w+(=\w+)?)"
 )
 
 
@@ -76,7 +77,7 @@ def check(walker: Walker, name: str, value: Arg, *, program: str | None, exporte
         if program != "read" and program is not None:
             find("ask", "assign.ifs", "changes how words are split")
     elif kind == "options":
-        if not all(_HARMLESS_OPTIONS.match(part) for part in [value.text, *value.text.split()][1:] or [value.text]) and value.text:
+        if re.sub(r"(?:^|\s+)" + _HARMLESS_OPTIONS.pattern + r"(?=\s|$)", "", value.text).strip():
             find("ask", "assign.options", f"hands options to an interpreter through {name}")
     elif kind == "folder":
         place = classify(value.text, walker.state.cwd, walker.facts)

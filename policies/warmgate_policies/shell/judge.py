@@ -11,7 +11,7 @@ from warmgate_policies.shell import assignments, flow, roles
 from warmgate_policies.shell.findings import EMPTY, NOTHING_KNOWN, UNKNOWN, Arg, Capped, Site, Stream
 from warmgate_policies.shell.options import Call, take_apart
 from warmgate_policies.shell.paths import classify
-from warmgate_policies.shell.rules import Option, Program
+from warmgate_policies.shell.rules import Option, Program, known_value
 
 if TYPE_CHECKING:
     from warmgate_policies.shell.sites import Walker
@@ -203,7 +203,7 @@ def _inherited(program: Program, above: Program | None) -> Program:
     found = cache_.get(key)
     if found is None:
         found = program.model_copy(update={"options": above.options + " " + program.options})
-        vars(found).pop("table", None)
+        found.forget()
         cache_[key] = found
     return found
 
@@ -213,10 +213,9 @@ def _sub(walker: Walker, site: Site, program: Program, name: str, args: list[Arg
     front = program.model_copy(
         update={"style": "posix" if program.style != "long" else "long", "operands": "text*", "subs": {}, "bare": None}
     )
-    vars(front).pop("roles", None)
     if above is not None and above.inherit:
         front.options = above.options + " " + program.options
-        vars(front).pop("table", None)
+    front.forget()
     split = _first_operand(args, front)
     call = take_apart(args[:split], front)
     _apply(walker, site, front, name, call)
@@ -279,7 +278,11 @@ def _conceals(walker: Walker, args: list[Arg]) -> None:
     for arg in args:
         if arg.spelled == "the separator variable":
             walker.find("deny", "conceal.separator", "builds arguments out of the separator variable", arg.start, arg.end)
-        elif arg.text.startswith("-") and arg.spelled in ("a backslash inside it", "quotes inside it", "an escaped spelling"):
+        elif (
+            arg.text.startswith("-")
+            and not re.search(r"\s", arg.text)
+            and arg.spelled in ("a backslash inside it", "quotes inside it", "an escaped spelling")
+        ):
             option = arg.text.partition("=")[0] if arg.text.startswith("--") else arg.text[:2]
             if len(arg.head) < len(option) and re.fullmatch(r"-{1,2}[A-Za-z][\w-]*", option):
                 walker.find("deny", "conceal.option", f"spells an option by {arg.spelled}", arg.start, arg.end)
@@ -312,6 +315,9 @@ def _apply(walker: Walker, site: Site, program: Program, name: str, call: Call) 
         if entry.effect is not None:
             tags |= effect(walker, entry.effect, f"{name} {option}", site)
         if value is not None and entry.role is not None:
+            if not known_value(entry, value.text) or (entry.only is not None and UNKNOWN in value.text and value.shape is None):
+                shown = f"{option.rstrip('*')} {value.text.replace(UNKNOWN, '…')[:60]}"
+                walker.find("ask", "option.value", f"{name} is given {shown}, a value that no rule pack knows", value.start, value.end)
             tags |= role(walker, site, entry.role, value, name)
     for kind, arg in call.operands:
         tags |= role(walker, site, kind, arg, name)
@@ -353,6 +359,19 @@ def role(walker: Walker, site: Site, kind: str, arg: Arg, name: str) -> frozense
             roles.write(walker, arg, name, append=kind == "append", create_only=kind == "create")
             if kind != "create":
                 roles.store(walker, arg, Stream(tags=site.stdin.tags), append=kind == "append")
+        return frozenset[str]()
+    if kind == "output":  # built by the project's own tools out of the project
+        roles.write(walker, arg, name)
+        for place, _ in roles.places(walker, arg):
+            if place.kind == "workspace" and UNKNOWN not in place.path:
+                old = walker.files.at(place.path)
+                walker.files.put(place.path, Stream(tags=old.tags if old is not None else frozenset[str](), project=True))
+        return frozenset[str]()
+    if kind == "search":
+        for part in arg.text.split(":"):
+            for place, fallback in roles.places(walker, replace(arg, text=part or ".")):
+                if place.kind not in ("workspace", "system") and not fallback:
+                    walker.find("ask", "opaque.script", f"{name} loads code from {roles.show(place.path)}", arg.start, arg.end)
         return frozenset[str]()
     if kind == "delete":
         roles.delete(walker, arg, name)

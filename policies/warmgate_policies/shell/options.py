@@ -99,20 +99,32 @@ def _option(arg: Arg, args: list[Arg], at: int, program: Program, call: Call) ->
         name = text if not equals else name
         found = table.get(name)
         if found is None:
-            return _cluster(arg, args, at, table, call) if len(text) == 2 or text[1:].isdigit() else _unknown(arg, call, at)
+            if len(text) == 2 or text[1:].isdigit():
+                return _cluster(arg, args, at, program, call)
+            return _begun(arg, program, call, at)
         return _valued(arg, name, value if equals else None, found, args, at, call)
     if text.startswith("--"):
         found = table.get(name) or _abbreviated(name, table)
         if found is None or UNKNOWN in name:
-            return _unknown(arg, call, at)
+            return _begun(arg, program, call, at)
         if name not in table:
-            name = next(key for key in table if key.startswith(name))
+            name = next(key for key in table if key.startswith(name) and not key.endswith("*"))
         return _valued(arg, name, value if equals else None, found, args, at, call)
     if text in table:
         return _valued(arg, text, None, table[text], args, at, call)
     if equals and name in table and len(name) > 2 and table[name].role is not None:
         return _valued(arg, name, value, table[name], args, at, call)
-    return _cluster(arg, args, at, table, call)
+    return _cluster(arg, args, at, program, call)
+
+
+def _begun(arg: Arg, program: Program, call: Call, at: int) -> int:
+    """An option that is known by its beginning alone (``-Wextra`` by ``-W*``), or not at all."""
+    for start, option in program.beginnings:
+        if arg.text.startswith(start) and UNKNOWN not in arg.text[: len(start)]:
+            tail = replace(arg, text=arg.text[len(start) :].removeprefix("="), spelled=None) if option.role is not None else None
+            call.options.append((start + "*", tail, option))
+            return at
+    return _unknown(arg, call, at)
 
 
 def _unknown(arg: Arg, call: Call, at: int) -> int:
@@ -124,7 +136,7 @@ def _abbreviated(name: str, table: dict[str, Option]) -> Option | None:
     """GNU programs take any unambiguous beginning of a long option."""
     if len(name) < 4:
         return None
-    found = {key: option for key, option in table.items() if key.startswith(name)}
+    found = {key: option for key, option in table.items() if key.startswith(name) and not key.endswith("*")}
     return next(iter(found.values())) if len(set(found.values())) == 1 and found else None
 
 
@@ -145,9 +157,10 @@ def _valued(arg: Arg, name: str, value: str | None, option: Option, args: list[A
     return at
 
 
-def _cluster(arg: Arg, args: list[Arg], at: int, table: dict[str, Option], call: Call) -> int:
+def _cluster(arg: Arg, args: list[Arg], at: int, program: Program, call: Call) -> int:
     """``-abc``, ``-n5``, ``-20``."""
-    text = arg.text
+    text, table = arg.text, program.table
+    kept = len(call.options)
     if "-#" in table and text[1:].isdigit():
         call.options.append(("-#", None, table["-#"]))
         return at
@@ -160,7 +173,8 @@ def _cluster(arg: Arg, args: list[Arg], at: int, table: dict[str, Option], call:
         if option is None:
             if "-#" in table and text[position:].isdigit():
                 return at
-            return _unknown(arg, call, at)
+            del call.options[kept:]
+            return _begun(arg, program, call, at)
         position += 1
         if option.role is None:
             call.options.append((name, None, option))

@@ -7,6 +7,7 @@ options and operands, are documented in ``docs/shell-policy.md``, which is gener
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -24,7 +25,7 @@ ROLES = frozenset({
     "pid", "assign",
     "code.sh", "code.sed", "code.awk", "code.python", "code.js", "code.perl", "code.ruby", "code.sql", "code.vim", "program", "project",
     "number", "load",
-    "outdir", "secret", "dir", "workdir",
+    "outdir", "secret", "dir", "workdir", "output", "search",
 })  # fmt: skip
 """What an argument can be. ``project``: free text for the project's own code, checked for addresses and secrets alone."""
 
@@ -47,11 +48,12 @@ class Effect(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: whether it takes a value and what that is, and the effect of using it."""
+    """One option: whether it takes a value and what that is, the values that are known, and the effect of using it."""
 
     role: str | None = None
     attached: bool = False
     effect: str | None = None
+    only: str | None = None
 
 
 class Program(BaseModel):
@@ -60,7 +62,8 @@ class Program(BaseModel):
     Attributes:
         options: The closed set, blank-separated: ``-a``, ``-n,--lines=number``, ``--color=?text`` (value only attached),
             ``--pre=code.sh!run.option``
-            (with an effect), ``-#`` (a number as flag). Any other option is at least ask.
+            (with an effect), ``-#`` (a number as flag), ``-W*`` (any option that begins so), ``-p=text~no:.*`` (only such values),
+            ``@name`` (a set of the pack's ``flags``). Any other option, and any other value, is at least ask.
         operands: Roles in order; one may end in ``*`` (any number). Empty: none may be given.
         style: How options are written: ``gnu`` (anywhere), ``posix`` (before operands), ``long`` (one dash,
             long names; ``-name=value`` too),
@@ -103,9 +106,13 @@ class Program(BaseModel):
     @field_validator("options")
     @classmethod
     def _known_values(cls, text: str) -> str:
-        for option in _options(text).values():
+        for name, option in _options(text).items():
             if option.role is not None and option.role not in ROLES:
                 raise ValueError(f"options: unknown role {option.role!r}")
+            if not name.startswith(("-", "+", "@")):
+                raise ValueError(f"options: {name!r} does not look like an option")
+            if option.only is not None:
+                _compiled(option.only)
         return text
 
     @cached_property
@@ -114,18 +121,47 @@ class Program(BaseModel):
         return _options(self.options)
 
     @cached_property
+    def beginnings(self) -> list[tuple[str, Option]]:
+        """Beginnings of options (``-W*``) → what they are, longest first."""
+        found = [(name[:-1], option) for name, option in self.table.items() if name.endswith("*")]
+        return sorted(found, key=lambda item: -len(item[0]))
+
+    @cached_property
     def roles(self) -> list[str]:
         """Operand roles in order."""
         return self.operands.split()
+
+    def forget(self) -> None:
+        """Derive the tables anew, after a change of the texts they come from."""
+        for name in ("table", "beginnings", "roles"):
+            vars(self).pop(name, None)
+
+
+@lru_cache(maxsize=512)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.DOTALL)
+    except re.error as fault:
+        raise ValueError(f"options: {pattern!r} is not a regular expression ({fault})") from None
+
+
+def known_value(option: Option, value: str) -> bool:
+    """Whether the option's value is one that the pack names."""
+    return option.only is None or _compiled(option.only).fullmatch(value) is not None
 
 
 def _options(text: str) -> dict[str, Option]:
     table: dict[str, Option] = {}
     for token in text.split():
-        body, _, effect = token.partition("!")
-        names, equals, role = body.partition("=")
+        names, equals, rest = token.partition("=")
+        if not equals:
+            names, _, effect = token.partition("!")
+            role = only = ""
+        else:
+            role, tilde, only = rest.partition("~")
+            role, _, effect = role.partition("!") if tilde else rest.partition("!")
         attached = role.startswith("?")
-        option = Option(role.removeprefix("?") if equals else None, attached, effect or None)
+        option = Option(role.removeprefix("?") if equals else None, attached, effect or None, only or None)
         for name in names.split(","):
             table[name] = option
     return table
@@ -143,6 +179,8 @@ class Pack(BaseModel):
     programs: dict[str, Program] = Field(default_factory=dict[str, Any])
     environment: dict[str, list[str]] = Field(default_factory=dict[str, Any])
     """Class of assignment → variable names, globs allowed; classes are those of :mod:`.assignments`."""
+    flags: dict[str, str] = Field(default_factory=dict[str, str])
+    """Sets of options that several programs share: ``@name`` in a program's ``options``. A set may not name another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,6 +257,9 @@ def combine(packs: Sequence[Pack]) -> Rules:
         for kind, variables in pack.environment.items():
             for name in variables:
                 environment[name] = kind
+    flags = {name: text for pack in packs for name, text in pack.flags.items()}
+    for program in {id(program): program for program in programs.values()}.values():
+        _expand(program, flags)
     for name, program in list(programs.items()):
         if program.same is not None:
             programs[name] = _shared(program, programs, name)
@@ -226,6 +267,23 @@ def combine(packs: Sequence[Pack]) -> Rules:
         _check(name, program, effects)
     digest = hashlib.sha256("\n".join(pack.model_dump_json() for pack in packs).encode()).hexdigest()[:12]
     return Rules(programs, effects, environment, digest, tuple(f"{pack.pack} {pack.version}" for pack in packs))
+
+
+def _expand(program: Program, flags: Mapping[str, str]) -> None:
+    """Put the sets of options in the place of their names."""
+    if "@" in program.options:
+        words: list[str] = []
+        for word in program.options.split():
+            if not word.startswith("@"):
+                words.append(word)
+            elif word[1:] in flags:
+                words.insert(0, flags[word[1:]])  # in front: a program's own word for an option counts
+            else:
+                raise InputError(f"options name the set {word}, which no pack describes", where="rule packs")
+        program.options = " ".join(words)
+        program.forget()
+    for sub in program.subs.values():
+        _expand(sub, flags)
 
 
 def _shared(program: Program, programs: Mapping[str, Program], name: str) -> Program:

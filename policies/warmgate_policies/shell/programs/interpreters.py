@@ -274,7 +274,7 @@ def project(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         walker.find("ask", "run.option", "cmake -E works on files or runs a program", site.start, site.end)
     _project(walker, site, name)
     project_operands(walker, site.argv[1:], name)
-    elsewhere(walker, site, name)
+    elsewhere(walker, site, name, taken={option for option, _, _ in call.options})
     return None
 
 
@@ -297,16 +297,16 @@ _WRITES = re.compile(r"^-{1,2}(o|O|out\w*|output[\w-]*|outDir|outfile|coverprofi
 _DATA = re.compile(r"\.(out|log|txt|csv|tsv|prof|lcov|xml|html|info|md)$")
 
 
-def elsewhere(walker: Walker, site: Site, name: str) -> None:
-    """What may not be said to the project's tools.
+def elsewhere(walker: Walker, site: Site, name: str, *, taken: set[str] | frozenset[str] = frozenset()) -> None:
+    """What may not be said to the project's tools and scripts, whatever they make of it.
 
-    Their flags are no closed set, since what such a tool runs is the project's own to say. What they may not do is point at code elsewhere:
-    options that load or run, settings in scratch, files outside the workspace.
+    What such a tool runs is the project's own to say. What it may not be told is to look elsewhere: options that load or run other code
+    (but for ``taken`` ones, of which the pack says what they are), settings in scratch, files outside the workspace.
     """
     before = ""
     for arg in site.argv[1:]:
         key, equals, value = arg.text.partition("=")
-        if _LOADS.match(arg.text) or re.search(r"(?i)wrapper|runner ?=|linker ?=|rustflags", arg.text):
+        if key not in taken and (_LOADS.match(arg.text) or re.search(r"(?i)wrapper|runner ?=|linker ?=|rustflags", arg.text)):
             walker.find("ask", "option.loads", f"{name} is told to load or run other code by {key[:40]}", arg.start, arg.end)
         if key == "--host" and not equals:
             before = arg.text
@@ -316,7 +316,7 @@ def elsewhere(walker: Walker, site: Site, name: str) -> None:
         option = key if equals else before
         if found:
             option, text = text[:2], found.group(1)
-        if text.startswith(("/", "~", "..")) and not text.startswith("//") and UNKNOWN not in text and not re.search(r"[\s:]", text):
+        if text.startswith(("/", "~/", "..")) and not text.startswith("//") and UNKNOWN not in text and not re.search(r"[\s:]", text):
             for place, fallback in roles.places(walker, replace(arg, text=text)):
                 if fallback or place.kind in ("workspace", "device", "system", "cache"):
                     continue
@@ -390,6 +390,50 @@ def yarn(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``yarn``: even a version query loads plugins that a repository file names."""
     if not walker.facts.trusted_project or (len(site.argv) == 2 and site.argv[1].text in ("--version", "-v")) or (len(site.argv) < 2):
         walker.find("ask", "project.untrusted", f"{name} loads plugins that a file of the checkout names", site.start, site.end)
+    return None
+
+
+def coverage_run(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``coverage run script`` and ``coverage run -m module``: what Python would run."""
+    from warmgate_policies.shell.judge import project_operands
+
+    if call.has("-m", "--module"):
+        return _module(walker, site, "python", call.args) if call.args else NOTHING_KNOWN
+    _project(walker, site, name)
+    for script in call.args[:1]:
+        stream = roles.run_file(walker, script, name)
+        if stream.text is not None:
+            from warmgate_policies.shell.code import python as language
+
+            language.judge(walker, stream.text, script, site)
+    project_operands(walker, call.args[1:], name)
+    return NOTHING_KNOWN
+
+
+_GO_TOOLS = ("cover", "nm", "objdump", "vet", "addr2line", "buildid", "test2json", "covdata", "pprof", "fix", "dist", "asm", "compile")
+
+
+def go_tool(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``go tool``: the readers of Go's own tools; ``pprof`` and ``trace`` may open a server."""
+    from warmgate_policies.shell.judge import project_operands
+
+    words = [arg.text for arg in call.args]
+    if words and words[0] not in _GO_TOOLS:
+        walker.find("ask", "program.subcommand", f"{name} {words[0][:40]} may run or serve", site.start, site.end)
+    elif words[:1] == ["pprof"] and not any(
+        re.match(r"-{1,2}(top|text|list|peek|raw|tags|traces|tree|dot|svg|png)\b", word) for word in words
+    ):
+        walker.find("ask", "run.interactive", f"{name} pprof waits for a person", site.start, site.end)
+    for before, arg in zip(call.args, call.args[1:], strict=False):
+        written = arg if before.text == "-o" else None
+        if re.match(r"-{1,2}(o|output)=", arg.text):
+            written = replace(arg, text=arg.text.partition("=")[2])
+        if written is not None:
+            roles.write(walker, written, name)
+        if re.match(r"-{1,2}http\b", arg.text):
+            walker.find("ask", "net.listen", f"{name} opens a server", arg.start, arg.end)
+    project_operands(walker, call.args, name)
+    elsewhere(walker, site, name)
     return None
 
 
