@@ -36,12 +36,13 @@ fuzz: $(STAMP) ## the property tests at length
 	WARMGATE_FUZZ_EXAMPLES=1500 $(BIN)/python -m pytest -q -n auto tests/unit/replay -k "any_json"
 	WARMGATE_FUZZ_SHELL=200000 $(BIN)/python -m pytest -q -n auto tests/unit/shell/test_hidden.py
 
-check: $(STAMP) ## lint and types
+check: $(STAMP) ## lint, types, and the documentation site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(STAMP) ## let ruff format the tree
 	$(BIN)/ruff format .
@@ -51,6 +52,6 @@ bench: $(BENCH)/.installed ## benchmarks, printed as ratios of one run
 	$(BENCH)/bin/python -m tests.bench
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 include tests/engine/rig/engine.mk
