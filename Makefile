@@ -42,7 +42,7 @@ check: $(STAMP) ## lint, types, and the documentation site
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(STAMP) ## let ruff format the tree
 	$(BIN)/ruff format .

@@ -24,7 +24,7 @@ PAGE = (Path(__file__).parents[3] / "docs/decide.md").read_text()
 def example(tmp_path: Path) -> list[str]:
     """The page's own command, without the worker, and its files."""
     for name in ("questions", "state"):
-        shown = re.search(rf"```json title="{name}.json"\n(.*?)```", PAGE, re.DOTALL)
+        shown = re.search(rf'```json title="{name}.json"\n(.*?)```', PAGE, re.DOTALL)
         assert shown is not None
         (tmp_path / f"{name}.json").write_text(shown[1])
     line = re.search(r"^\$ warmgate (decide .*)$", PAGE, re.MULTILINE)

@@ -91,6 +91,6 @@ def test_sizes_and_words():
 
 
 def test_the_questions_it_shows_can_be_asked():
-    shown = re.search(r"```json title="questions.json"\n(.*?)```", PAGE, re.DOTALL)
+    shown = re.search(r'```json title="questions.json"\n(.*?)```', PAGE, re.DOTALL)
     assert shown is not None
     assert [question.type for question in parse_questions(shown[1]).values()] == ["choice", "noul", "score"]
