@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from warmgate.answers import Answer
 from warmgate.asking import Asker
-from warmgate.decision import Mounts
+from warmgate.decision import Mounts, Read
 from warmgate.foreign import mapping, text
 from warmgate.policy import MountPolicy
 from warmgate.questions import Question
@@ -18,7 +18,7 @@ from warmgate.settings import Settings
 from warmgate.turn import Turn
 
 SESSIONS = 65_536
-"""Sessions whose mounts are remembered. A forgotten session starts with every tool mounted."""
+"""Sessions whose mounts are remembered. A forgotten session is mounted anew, as one that is taken up in the middle."""
 
 Narrow = Callable[[Turn, "tuple[str, ...] | None", Mapping[str, Answer]], Mapping[str, Question]]
 
@@ -70,7 +70,8 @@ class Memory:
         held = self._held.get(turn.session)
         if held is None:
             return turn.tools
-        kept = [tool for tool in turn.tools if tool_name(tool) in held.offered]
+        offered = frozenset(held.offered)
+        kept = [tool for tool in turn.tools if tool_name(tool) in offered]
         return turn.tools if len(kept) == len(turn.tools) else kept
 
 
@@ -109,11 +110,12 @@ class Mounter:
     async def _decided(self, names: tuple[str, ...], *, widen: bool, shadow: bool) -> Mounts:
         policy, turn = self.policy, self.turn
         held = self.memory.of(turn.session, shadow=shadow)
-        current = names if held is None else tuple(name for name in names if name in held.tools)
-        offered = None if held is None or held.offered == held.tools else tuple(n for n in names if n in held.offered)
+        current = names if held is None else _among(names, held.tools)
+        offered = None if held is None or held.offered == held.tools else _among(names, held.offered)
         if policy is None or not names:
             return self._kept(current, offered, "no mount policy: the current set is kept")
         try:
+            self._restore(policy, held)
             if held is not None and held.user_turn == turn.user_turns and not self._again(policy, current):
                 return self._kept(current, offered, "decided once per user turn: kept inside the tool loop")
             mounted = None if held is None else current
@@ -122,11 +124,20 @@ class Mounter:
         except Exception as fault:  # noqa: BLE001 -- a policy is foreign code; mounting fails open to the current set
             self.asker.reasons.append(f"the mount policy failed ({fault}): the current set is kept")
             return self._kept(current, offered, "the mount policy failed: the current set is kept")
-        self.memory.keep(turn.session, Held(turn.user_turns, mounts.tools, mounts.offered or mounts.tools), shadow=shadow)
+        self.memory.keep(turn.session, Held(turn.user_turns, mounts.tools, _list(mounts)), shadow=shadow)
         return mounts
 
     def _kept(self, tools: tuple[str, ...], offered: tuple[str, ...] | None, reason: str) -> Mounts:
         return Mounts(tools=tools, strategy="keep", changed=False, reason=reason, offered=offered)
+
+    def _restore(self, policy: MountPolicy, held: Held | None) -> None:
+        """Tell a policy that was restarted, or whose session went back to an older checkpoint, what the session has."""
+        restore = getattr(policy, "restore", None)
+        if restore is None or held is None:
+            return
+        listed = frozenset(held.offered)
+        announced = tuple(name for name in held.tools if name not in listed)
+        restore(self.turn.session, offered=held.offered, announced=announced, mounted=held.tools)
 
     def _again(self, policy: MountPolicy, mounted: tuple[str, ...]) -> bool:
         again = getattr(policy, "wants_again", None)
@@ -137,13 +148,38 @@ class Mounter:
         questions = policy.questions(turn, mounted)
         if not questions:
             return {}
-        bare = mounted is None and getattr(policy, "first_mount", "all") == "bare"
+        first = getattr(policy, "first_mount", "all")
+        bare = mounted is None and (first(turn) if callable(first) else first) == "bare"
         tools = () if bare else self.memory.offered(turn)
+        asked_before = len(self.asker.reads)
         answers = (await self.asker.ask(questions, tools)).answers
         narrow = cast("Narrow | None", getattr(policy, "narrow", None))
         if narrow is not None and answers and (more := narrow(turn, mounted, answers)):
             answers = {**answers, **(await self.asker.ask(more, tools)).answers}
+        self._measure(policy, self.asker.reads[asked_before:])
         return answers
+
+    def _measure(self, policy: MountPolicy, reads: Sequence[Read]) -> None:
+        """Tell a policy that wants to know how fast the worker computes, as the ledger has it: measured tokens alone."""
+        prefilled = getattr(policy, "prefilled", None)
+        if prefilled is None or self.asker.sidecar:
+            return
+        for read in reads:
+            found = read.ledger
+            if found is None or read.outcome != "answered" or "predicted" in (found.prompt_basis, found.survived_basis):
+                continue
+            if found.prompt_tokens is not None and found.survived is not None:
+                prefilled(found.prompt_tokens - found.survived, read.elapsed_s)
+
+
+def _among(names: tuple[str, ...], held: tuple[str, ...]) -> tuple[str, ...]:
+    kept = frozenset(held)
+    return tuple(name for name in names if name in kept)
+
+
+def _list(mounts: Mounts) -> tuple[str, ...]:
+    """The list that requests carry. An empty one is a list, too."""
+    return mounts.tools if mounts.offered is None else mounts.offered
 
 
 def tool_name(tool: Mapping[str, Any]) -> str:

@@ -20,9 +20,12 @@ class MountPolicy(Protocol):
 
     - ``first_mount``: ``"bare"`` has a session's first questions asked on a prompt without any tools, since the list that they will
       stand in is what is decided; such a read shares only what precedes the tools. ``"all"`` (the default) asks on the whole list, which
-      pays where the list mostly stays whole.
+      pays where the list mostly stays whole. May be a function of the turn that returns one of the two.
     - ``narrow(turn, mounted, answers)``: a second step of questions after the first one's answers.
     - ``wants_again(turn, mounted)``: whether the set must be settled anew inside a tool loop, where it is kept otherwise.
+    - ``restore(session, *, offered, announced, mounted)``: told before each decision what the session has, as the gate or a checkpoint
+      knows it, so that a restarted process goes on with the same list.
+    - ``prefilled(tokens, seconds)``: told of reads how many tokens the worker computed in how much time, both measured.
     """
 
     name: str

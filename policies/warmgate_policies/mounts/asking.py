@@ -95,7 +95,10 @@ def named(toolsets: Sequence[Toolset], asked: Mapping[str, Question]) -> list[st
 
 
 def believable(answer: Answer) -> bool:
-    """Whether the model wanted to answer: where the most likely token is no label, its labels say nothing."""
+    """Whether the model wanted to answer: where the most likely token is no label, its labels say nothing. Nor does what is no number."""
+    numbers = [p for p in (*(answer.probabilities or {}).values(), answer.value) if not isinstance(p, str)]
+    if not all(0 <= p <= 1 for p in numbers):  # NaN fails this too
+        return False
     return answer.argmax_is_label is not False or (answer.label_mass is not None and answer.label_mass >= 0.5)
 
 
@@ -114,7 +117,7 @@ def option_of(toolset: Toolset) -> str:
     """A toolset's name as a label: a hostile server's name must not carry markup or lines into a question."""
     name = plain(toolset.name, 64)
     try:
-        return check_name(name, field="toolset")
+        return check_name(name if name.casefold() != NOTHING else "", field="toolset")
     except QuestionError:
         return f"toolset of {len(toolset.tools)} tools"
 

@@ -63,6 +63,14 @@ class Catalogue:
         descriptions: Toolset name → what it is for.
         always: Tool names (or ``prefix*``) that are mounted in every set.
         needs: Tool name → names of tools that it cannot work without.
+
+    Attributes:
+        tools: Name → tool, in the order given; of two with one name the first.
+        every: All names.
+        names: The same, as a set.
+        always: Tools that are mounted in every set.
+        toolsets: Name → toolset.
+        strange: What the options name and these tools do not have, in words; empty mostly.
     """
 
     def __init__(
@@ -79,6 +87,8 @@ class Catalogue:
         for tool in found:
             if tool.name:
                 self.tools.setdefault(tool.name, tool)
+        self.every = tuple(self.tools)
+        self.names = frozenset(self.tools)
         self._needs = {name: tuple(others) for name, others in (needs or {}).items()}
         self.always = frozenset(name for name in self.tools if _matches(name, always))
         members: dict[str, list[str]] = {}
@@ -91,6 +101,8 @@ class Catalogue:
             self.toolsets[name] = Toolset(
                 name, given or _described([self.tools[n] for n in names]), tuple(names), sum(self.tools[n].tokens for n in names)
             )
+        self._toolset = {tool: name for name, names in members.items() for tool in names}
+        self.strange = self._strange(groups or {}, descriptions or {}, always)
 
     def expand(self, toolsets: Iterable[str], tools: Iterable[str] = ()) -> tuple[str, ...]:
         """Tool names of some toolsets and single tools, with what is always on and what they need, in the catalogue's order."""
@@ -109,7 +121,7 @@ class Catalogue:
 
     def toolset_of(self, tool: str) -> str | None:
         """The toolset that holds a tool; ``None`` for tools that are always on or unknown."""
-        return next((t.name for t in self.toolsets.values() if tool in t.tools), None)
+        return self._toolset.get(tool)
 
     def mounted(self, tools: Iterable[str]) -> frozenset[str]:
         """Toolsets of which every tool is among ``tools``."""
@@ -119,6 +131,20 @@ class Catalogue:
     def tokens(self, tools: Iterable[str]) -> int:
         """What the schemas of some tools take in a prompt."""
         return sum(self.tools[name].tokens for name in set(tools) if name in self.tools)
+
+    def _strange(self, groups: Mapping[str, Sequence[str]], descriptions: Mapping[str, str], always: Sequence[str]) -> str:
+        """What the operator named and these tools do not have, in words: mostly a slip of the pen, or a server that is not there."""
+        patterns = {"always": always, "groups": [p for names in groups.values() for p in names]}
+        patterns["needs"] = [n for name, others in self._needs.items() for n in (name, *others)]
+        found = [
+            f"{pattern!r} ({option})"
+            for option, names in patterns.items()
+            for pattern in dict.fromkeys(names)
+            if not (pattern in self.tools or (option != "needs" and any(_matches(name, (pattern,)) for name in self.tools)))
+        ]
+        found += [f"{name!r} (descriptions)" for name in descriptions if name not in self.toolsets]
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        return f"mount_options name what is not there: {', '.join(found[:3])}{more}" if found else ""
 
 
 def _tool(schema: Mapping[str, Any]) -> Tool:

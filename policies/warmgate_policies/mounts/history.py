@@ -29,6 +29,11 @@ def called(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     return names
 
 
+def calls(messages: Sequence[Mapping[str, Any]]) -> int:
+    """How many calls the agent has made: each left one message of its own."""
+    return sum(message.get("role") == "assistant" for message in messages)
+
+
 def last_user(messages: Sequence[Mapping[str, Any]]) -> str:
     """The text of the last user message."""
     for message in reversed(messages):

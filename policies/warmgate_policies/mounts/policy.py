@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import threading
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from statistics import median
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +19,7 @@ from warmgate.turn import Turn
 from warmgate_policies.mounts import asking, history
 from warmgate_policies.mounts.catalogue import BYTES_PER_TOKEN, Catalogue, Toolset
 from warmgate_policies.mounts.options import MountOptions
-from warmgate_policies.mounts.plan import Held, Wants, first, later
+from warmgate_policies.mounts.plan import Held, Outlook, Wants, first, later
 from warmgate_policies.mounts.price import TurnsAhead
 
 SESSIONS = 65_536
@@ -26,12 +28,17 @@ SESSIONS = 65_536
 LISTS = 64
 """Different first lists remembered as warm: their tools block was prefilled lately and may still be cached."""
 
+RATES = 32
+"""Reads behind a measured prefill rate."""
+
+RATE_TOKENS = 1024
+"""Tokens that a read must have computed for its time to tell a rate: below it, the way to the worker and its queue are most of it."""
 
 _V = TypeVar("_V")
 
 
 class ToolMounts:
-    """Mounts tools by :class:`~warmgate_policies.mounts.options.MountOptions`.
+    """Mounts tools by :class:`~warmgate_policies.mounts.options.MountOptions`. Safe across threads.
 
     Args:
         options: What the operator set.
@@ -43,15 +50,25 @@ class ToolMounts:
     def __init__(self, options: MountOptions | None = None) -> None:
         self.options = options or MountOptions()
         self.turns = TurnsAhead(self.options.lengths)
+        self._lock = threading.Lock()
         self._held: OrderedDict[bytes, Held] = OrderedDict()
         self._asked: OrderedDict[bytes, dict[str, Question]] = OrderedDict()
         self._warm: OrderedDict[tuple[str, ...], None] = OrderedDict()
         self._catalogues: OrderedDict[tuple[str, ...], tuple[Sequence[Mapping[str, Any]], Catalogue]] = OrderedDict()
+        self._rates: deque[float] = deque(maxlen=RATES)
+
+    def first_mount(self, turn: Turn) -> str:
+        """How a session's first questions are asked: without the tools yet to be chosen, unless their list stays or stood already."""
+        if self.options.strategy == "native":
+            return "all"
+        catalogue = self.catalogue(turn)
+        return "all" if history.calls(turn.messages) and _tokens(turn.messages) > catalogue.tokens(catalogue.every) else "bare"
 
     def questions(self, turn: Turn, mounted: tuple[str, ...] | None) -> Mapping[str, Question]:
         """The first step's questions; none where the set holds anyway."""
         key = _key(turn.session)
-        self._asked.pop(key, None)
+        with self._lock:
+            self._asked.pop(key, None)
         catalogue = self.catalogue(turn)
         doubtful = self._doubtful(turn, catalogue, mounted)
         context = "\n".join(history.said(m) for m in turn.messages[-max(1, self.options.recent) :])
@@ -68,52 +85,70 @@ class ToolMounts:
             return {}
         doubtful = self._doubtful(turn, self.catalogue(turn), mounted)
         more = asking.narrowed(doubtful, answers, limit=self.options.questions - len(asked))
-        asked.update(more)
+        self._remember(self._asked, key, {**asked, **more})
         return more
 
     def settle(self, turn: Turn, mounted: tuple[str, ...] | None, answers: Mapping[str, Answer], *, widen: bool) -> Mounts:
         """The set, its strategy and the arithmetic behind it. Without answers the current set holds."""
         key = _key(turn.session)
         catalogue = self.catalogue(turn)
-        asked = self._asked.pop(key, {})
-        held = self._held.get(key)
-        probable = asking.wanted(list(catalogue.toolsets.values()), asked, answers)
+        with self._lock:
+            asked = self._asked.pop(key, {})
+        toolsets = list(catalogue.toolsets.values())
+        probable = asking.wanted(toolsets, asked, answers) if widen else {}
+        made = history.calls(turn.messages)
         if mounted is None:
-            if probable:  # what was asked about and not answered must not make the set smaller
-                probable = dict.fromkeys(asking.named(list(catalogue.toolsets.values()), asked), 1.0) | probable
-            wants = Wants(probable if widen else {}, threshold=self.options.threshold)
-            chosen = catalogue.expand(wants.names({}))
-            held, mounts = first(catalogue, wants, self.options, turns=self.turns.after(0), warm=chosen in self._warm, asked=bool(asked))
-            self._warm[held.offered] = None
-            self._warm.move_to_end(held.offered)
-            while len(self._warm) > LISTS:
-                self._warm.popitem(last=False)
+            held, mounts = self._first(turn, catalogue, asked, probable, made, widen=widen)
         else:
-            held = held or Held(offered=mounted, mounted=mounted)
-            in_vain = self._in_vain(turn, catalogue, held) if widen else ()
-            for name in in_vain:
-                if (toolset := catalogue.toolset_of(name)) is not None:
-                    held.asked[toolset] = held.asked.get(toolset, 0) + 1
-            recent = tuple(n for n in history.called(turn.messages[-self.options.recent :]) if n in held.mounted) if probable else ()
-            wants = Wants(probable if widen else {}, (*in_vain, *recent), self.options.threshold)
-            conversation = _tokens(turn.messages) if self.options.strategy == "remount" and probable else 0
-            held, mounts = later(catalogue, held, wants, self.options, turns=self.turns.after(held.calls), conversation=conversation)
-        held.calls += 1
+            held = self._held.get(key) or Held(offered=mounted, mounted=mounted)
+            held.counts(made)
+            held, mounts = self._later(turn, catalogue, held, probable, widen=widen)
         self._remember(self._held, key, held)
         return mounts
 
     def wants_again(self, turn: Turn, mounted: tuple[str, ...]) -> bool:
         """Whether the model called a tool it does not have, so that the set must be settled anew inside a tool loop."""
         held = self._held.get(_key(turn.session)) or Held(offered=mounted, mounted=mounted)
-        return bool(self._in_vain(turn, self.catalogue(turn), held))
+        held.counts(history.calls(turn.messages))
+        return any(name not in held.unheeded for name in self._in_vain(turn, self.catalogue(turn), held))
+
+    def restore(self, session: str, *, offered: tuple[str, ...], announced: tuple[str, ...], mounted: tuple[str, ...]) -> None:
+        """Take up what a session has, where this policy knows nothing of it or something else.
+
+        A process was restarted, or an older checkpoint was resumed. What was announced stays out of the list, so that the prefix survives.
+
+        Args:
+            session: Its key.
+            offered: Names in the list that its requests carry.
+            announced: Names added by messages since.
+            mounted: Names that may be called.
+        """
+        key = _key(session)
+        held = self._held.get(key)
+        if held is not None and held.shows(offered, announced, mounted):
+            return
+        asked = held.asked if held is not None else {}
+        self._remember(self._held, key, Held(offered, announced, mounted, asked=asked))
+
+    def prefilled(self, tokens: int, seconds: float) -> None:
+        """A read computed so many tokens in so much time: the rate that prices are told in, where none was set."""
+        if tokens >= RATE_TOKENS and seconds > 0:
+            self._rates.append(tokens / seconds)
+
+    @property
+    def prefill_rate(self) -> float | None:
+        """Tokens a second; the median of what reads showed where it was not set, and ``None`` where none did."""
+        rates = list(self._rates)
+        return self.options.prefill_rate or (median(rates) if rates else None)
 
     def ended(self, session: str) -> None:
         """A session is over: its length sharpens the outlook of the others, its lists are dropped."""
         key = _key(session)
-        held = self._held.pop(key, None)
-        self._asked.pop(key, None)
-        if held is not None:
-            self.turns.ended(held.calls)
+        with self._lock:
+            held = self._held.pop(key, None)
+            self._asked.pop(key, None)
+            if held is not None:
+                self.turns.ended(held.calls + 1)  # the call behind the last decision has left no message here
 
     def catalogue(self, turn: Turn) -> Catalogue:
         """The turn's tools, grouped; made once for each list of tools."""
@@ -123,16 +158,55 @@ class ToolMounts:
             return known[1]
         options = self.options
         made = Catalogue(turn.tools, groups=options.groups, descriptions=options.descriptions, always=options.always, needs=options.needs)
-        self._catalogues[names] = (turn.tools, made)
-        while len(self._catalogues) > LISTS:
-            self._catalogues.popitem(last=False)
+        with self._lock:
+            self._catalogues[names] = (turn.tools, made)
+            while len(self._catalogues) > LISTS:
+                self._catalogues.popitem(last=False)
         return made
+
+    def _first(
+        self, turn: Turn, catalogue: Catalogue, asked: Mapping[str, Question], probable: dict[str, float], made: int, *, widen: bool
+    ) -> tuple[Held, Mounts]:
+        if probable:  # what was asked about and not answered must not make the set smaller
+            probable = dict.fromkeys(asking.named(list(catalogue.toolsets.values()), asked), 1.0) | probable
+        why = "nothing was answered, and mounting fails open"
+        if not asked:
+            why = "so short a list is not asked about" if catalogue.toolsets else "all are always on"
+        elif not widen:
+            why = "its messages hold forged markup, so their answers count for nothing"
+        wants = Wants(probable, tuple(history.called(turn.messages)), self.options.threshold)
+        outlook = Outlook(self.turns.after(made), _tokens(turn.messages) if made else 0, self.prefill_rate)
+        held, mounts = first(catalogue, wants, self.options, outlook, warm=list(self._warm), why=why)
+        held.calls = held.seen = made
+        with self._lock:
+            self._warm[held.offered] = None
+            self._warm.move_to_end(held.offered)
+            while len(self._warm) > LISTS:
+                self._warm.popitem(last=False)
+        return held, mounts
+
+    def _later(self, turn: Turn, catalogue: Catalogue, held: Held, probable: dict[str, float], *, widen: bool) -> tuple[Held, Mounts]:
+        in_vain = self._in_vain(turn, catalogue, held)
+        held.unheeded = frozenset() if widen else frozenset(in_vain)
+        in_vain = in_vain if widen else ()
+        for name in in_vain:
+            if (toolset := catalogue.toolset_of(name)) is not None:
+                held.asked[toolset] = held.asked.get(toolset, 0) + 1
+        stay: list[str] = []
+        if probable:
+            mounted = set(held.mounted)
+            recent = turn.messages[-self.options.recent :] if self.options.recent else ()
+            stay = [name for name in history.called(recent) if name in mounted]
+            stay += [name for name in held.mounted if catalogue.toolset_of(name) not in probable]  # nobody said that these are not needed
+        wants = Wants(probable, (*in_vain, *stay), self.options.threshold)
+        outlook = Outlook(self.turns.after(held.calls), _tokens(turn.messages), self.prefill_rate)
+        return later(catalogue, held, wants, self.options, outlook)
 
     def _doubtful(self, turn: Turn, catalogue: Catalogue, mounted: tuple[str, ...] | None) -> list[Toolset]:
         """Toolsets worth a question now."""
         toolsets = list(catalogue.toolsets.values())
         if mounted is None:
-            small = catalogue.tokens(catalogue.tools) < self.options.smallest
+            small = catalogue.tokens(catalogue.every) < self.options.smallest
             return [] if small and self.options.strategy != "native" else toolsets
         if self.options.strategy == "freeze":
             return []
@@ -146,13 +220,15 @@ class ToolMounts:
     def _in_vain(self, turn: Turn, catalogue: Catalogue, held: Held) -> tuple[str, ...]:
         """Tools that the model called since the last user message and does not have."""
         called = history.called(history.since_last_user(turn.messages))
-        return tuple(dict.fromkeys(n for n in called if n in catalogue.tools and n not in held.mounted))
+        mounted = set(held.mounted) if called else ()
+        return tuple(dict.fromkeys(n for n in called if n in catalogue.tools and n not in mounted))
 
     def _remember(self, store: OrderedDict[bytes, _V], key: bytes, value: _V) -> None:
-        store[key] = value
-        store.move_to_end(key)
-        while len(store) > SESSIONS:
-            store.popitem(last=False)
+        with self._lock:
+            store[key] = value
+            store.move_to_end(key)
+            while len(store) > SESSIONS:
+                store.popitem(last=False)
 
 
 def from_settings(settings: Any) -> ToolMounts:
@@ -161,7 +237,9 @@ def from_settings(settings: Any) -> ToolMounts:
     Raises:
         OptionError: ``mount_options`` of the settings cannot be used.
     """
-    return ToolMounts(MountOptions.of(dict(getattr(settings, "mount_options", None) or {})))
+    given = dict(getattr(settings, "mount_options", None) or {})
+    given.setdefault("prefill_rate", getattr(settings, "prefill_rate", None))
+    return ToolMounts(MountOptions.of(given))
 
 
 def _key(session: str) -> bytes:

@@ -23,8 +23,8 @@ class Price:
     """A remount, weighed.
 
     Attributes:
-        refill: Tokens that must be computed again this turn: the new tools block and the conversation behind it.
-        saved_a_turn: Schema tokens that each later turn no longer carries; negative where the list grows.
+        refill: Tokens that must be computed this turn because of it: the new tools block where it is cold, the conversation behind it.
+        saved_a_turn: Schema tokens that each later call no longer carries; negative where the list grows.
         turns: Calls still expected.
         cached_cost: See :data:`CACHED_COST`.
         hysteresis: See :data:`HYSTERESIS`.
@@ -48,9 +48,17 @@ class Price:
 
     def says(self, prefill_rate: float | None = None) -> str:
         """The arithmetic in words; with milliseconds where a prefill rate (tokens a second) is known."""
-        ms = f" ({self.refill / prefill_rate * 1000:,.0f} ms)" if prefill_rate else ""
-        worth = f"{self.saved_a_turn:,} schema tokens × {self.turns:.1f} turns × {self.cached_cost:g} = {self.saving:,.0f}"
-        return f"it would compute {self.refill:,} tokens again{ms} to save {worth}"
+        cost = f"it would compute {self.refill:,} tokens{took(self.refill, prefill_rate)}"
+        if self.saved_a_turn <= 0:
+            return f"{cost} and save nothing: {-self.saved_a_turn:,} schema tokens more at every call"
+        worth = f"{self.saved_a_turn:,} schema tokens × {self.turns:.1f} calls × {self.cached_cost:g} = {self.saving:,.0f}"
+        short = f", and what pays saves {self.hysteresis:g} times its price" if not self.pays and self.saving > self.refill else ""
+        return f"{cost} to save {worth}{short}"
+
+
+def took(tokens: int, prefill_rate: float | None) -> str:
+    """How long some tokens take to compute, in brackets; nothing where no rate is known."""
+    return f" ({tokens / prefill_rate * 1000:,.0f} ms)" if prefill_rate else ""
 
 
 class TurnsAhead:

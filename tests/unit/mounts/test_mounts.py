@@ -17,7 +17,7 @@ from warmgate_policies.mounts import Catalogue, MountOptions, Price, ToolMounts,
 from warmgate_policies.mounts.asking import NOTHING
 
 SOURCE = Source(engine="systemone", worker="http://w", model=None, dialect="vllm", request_id="r", latency_s=0.0)
-LONG = "Some words about what it does. " * 20
+LONG = "Some words about what it does. " * 60
 
 
 def tool(name: str, description: str = LONG) -> dict[str, Any]:
@@ -114,11 +114,12 @@ def test_the_first_turn_chooses_and_later_turns_hold():
 
 def test_a_list_that_does_not_pay_is_not_cut():
     """A session of one more call cannot earn back a cold tools block."""
-    policy = ToolMounts(MountOptions(lengths=(1,) * 5, cached_cost=0.1))
-    policy.turns = TurnsAhead((1, 1, 1, 2, 2, 2))
+    policy = ToolMounts(MountOptions(lengths=(1,) * 5))
+    policy.settle(Turn("other", user("hello"), TOOLS), None, {}, widen=True)  # so the whole list is warm, the shorter one is not
     mounts = settle(policy, Turn("s", user("commit my work"), TOOLS), None, ("git", "web"))
     assert mounts.tools == NAMES
     assert "would not pay" in mounts.reason
+    assert "to save" in mounts.reason
 
 
 def test_without_answers_mounting_fails_open():
@@ -197,10 +198,10 @@ def test_a_remount_happens_only_where_its_arithmetic_says_so():
         return settle(policy, Turn("s", user(words, "now only the git history matters for a long time"), TOOLS), first.tools, ("git",))
 
     assert after("short").strategy == "remount"
-    kept = after("long " * 100_000)
+    kept = after("long " * 1_000_000)
     assert kept.strategy == "keep"
     assert kept.reason.startswith("kept, because it would compute")
-    tight = after("long " * 100_000, context_tokens=128_000)
+    tight = after("long " * 1_000_000, context_tokens=1_280_000)
     assert tight.strategy == "remount"
     assert "context tokens" in tight.reason
 
@@ -248,10 +249,15 @@ def test_options_that_mean_nothing_are_refused_in_one_line(values):
 
 
 def test_prices_say_what_they_weigh():
+    """A reason whose figures do not bear it out (2,000 to save 2,500, and yet kept) reads as a fault."""
     price = Price(refill=12_000, saved_a_turn=3_000, turns=10, cached_cost=0.1, hysteresis=1.5)
     assert not price.pays
-    assert price.says(10_000) == "it would compute 12,000 tokens again (1,200 ms) to save 3,000 schema tokens × 10.0 turns × 0.1 = 3,000"
+    assert price.says(10_000) == "it would compute 12,000 tokens (1,200 ms) to save 3,000 schema tokens × 10.0 calls × 0.1 = 3,000"
     assert Price(refill=1_000, saved_a_turn=3_000, turns=10).pays
+    close = Price(refill=2_000, saved_a_turn=2_500, turns=10)
+    assert not close.pays
+    assert close.says().endswith("= 2,500, and what pays saves 1.5 times its price")
+    assert "save nothing: 20 schema tokens more at every call" in Price(refill=2_000, saved_a_turn=-20, turns=10).says()
 
 
 def test_turns_ahead_come_from_sessions_that_ended():
