@@ -28,6 +28,7 @@ from warmgate.engines.events import emit
 from warmgate.prefix.survival import Outcome
 from warmgate.secret import mask
 from warmgate.telemetry.protocol import Approval, CallSeen, Fallback, Finished, ReadSeen, Silent
+from warmgate.telemetry.urls import bare
 from warmgate.workers.counts import Counted
 
 
@@ -135,17 +136,11 @@ class Logs(Silent):
 
     def _emit(self, level: int, event: str, **fields: object) -> None:
         # a URL may carry credentials, a call's id or a model's name a key: whoever chose them did not mean them for a log
-        shown = {name: mask(_bare(value)) if isinstance(value, str) else value for name, value in fields.items()}
+        shown = {name: mask(bare(value)) if isinstance(value, str) else value for name, value in fields.items()}
         if self._log is None:
             emit(level, event, **shown)
         else:
             self._log.log(level, event, **shown)
-
-
-def _bare(value: str) -> str:
-    scheme, separator, rest = value.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}" if separator else value
 
 
 def _survival(outcome: Outcome) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from warmgate.errors import OptionError
 from warmgate.prefix.divergence import KINDS
 from warmgate.prefix.survival import CAUSES, Outcome
 from warmgate.telemetry.protocol import Approval, CallSeen, Fallback, Finished, ReadSeen, Silent
+from warmgate.telemetry.urls import bare
 from warmgate.workers.binding import Reason
 from warmgate.workers.counts import COUNTED, Counted
 
@@ -338,8 +339,7 @@ class Prometheus(Silent):
         with self._lock:
             if url in self._workers or len(self._workers) < MAX_WORKERS:
                 self._workers.add(url)
-                scheme, separator, rest = url.partition("://")
-                return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+                return bare(url)
         return OTHER
 
 

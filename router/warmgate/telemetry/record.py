@@ -1,7 +1,7 @@
 """A record of live traffic: calls and reads as ``warmgate.trace/1`` for ``replay``, decisions and approvals as ``warmgate.decisions/1``.
 
 Hash-only: sessions and namespaces are salted hashes, prompts are block hashes made without salt and adapter, calls are named by the
-bindings of their verdicts. A disk that is full costs the record, never a decision.
+bindings of their verdicts; API keys are masked wherever they turn up. A disk that is full costs the record, never a decision.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ import msgspec
 from warmgate.engines.events import emit
 from warmgate.engines.wire import wire_question
 from warmgate.errors import OutputError
+from warmgate.foreign import sendable
 from warmgate.prefix.survival import Outcome
 from warmgate.replay.record import TraceWriter, open_record
+from warmgate.secret import mask
 from warmgate.telemetry.protocol import Approval, CallSeen, Finished, ReadSeen, Silent
+from warmgate.telemetry.urls import bare
 
 DECISIONS = "warmgate.decisions/1"
 
@@ -96,9 +99,9 @@ class Recorder(Silent):
             **more,
         )
 
-    def _write(self, *args: Any, **fields: Any) -> None:
+    def _write(self, *args: Any, model: str, worker: str, **fields: Any) -> None:
         try:
-            self.writer.append(*args, **fields)
+            self.writer.append(*args, model=mask(model), worker=bare(worker), **fields)
         except OutputError as fault:
             self.lost += 1
             if self.lost == 1:
@@ -126,6 +129,7 @@ class Records(Silent):
         self._blocks = blocks
         self._salt = secrets.token_bytes(16) if salt is None else salt
         self._size: tuple[int, str] = (1, "")
+        self._pid = os.getpid()
         self._trace: Recorder | None = None
         self._decisions: DecisionRecord | None = None
         self._decided().close()
@@ -154,11 +158,12 @@ class Records(Silent):
 
     def flush(self) -> None:
         """Hand everything to the operating system."""
-        if self._trace is not None:
+        if self._trace is not None and self._pid == os.getpid():
             self._trace.writer.flush()
 
     def close(self) -> None:
         """Write what is held back and close the files."""
+        self._ours()
         trace, self._trace = self._trace, None
         decisions, self._decisions = self._decisions, None
         try:
@@ -168,11 +173,19 @@ class Records(Silent):
             if decisions is not None:
                 decisions.close()
 
+    def _ours(self) -> None:
+        """A forked child leaves the files, and what its parent holds back for them, to its parent."""
+        if self._pid != os.getpid():
+            self._pid, self._trace, self._decisions = os.getpid(), None, None
+
     def _traced(self) -> Recorder:
+        self._ours()
         known = self._blocks()
-        if self._trace is not None and known is not None and known != self._size:
-            trace, self._trace = self._trace, None
-            trace.close()  # what comes has blocks of another size, under a header of its own
+        trace = self._trace
+        if trace is not None and ((known is not None and known != self._size) or not (self.folder / "trace.jsonl").exists()):
+            # what comes has blocks of another size, under a header of its own; or somebody took the file away
+            self._trace = None
+            trace.close()
         if self._trace is None:
             self._size = known or self._size
             size, name = self._size
@@ -180,6 +193,10 @@ class Records(Silent):
         return self._trace
 
     def _decided(self) -> DecisionRecord:
+        self._ours()
+        if self._decisions is not None and not (self.folder / "decisions.jsonl").exists():
+            decisions, self._decisions = self._decisions, None
+            decisions.close()
         if self._decisions is None:
             self._decisions = DecisionRecord(self._in("decisions.jsonl"), salt=self._salt, text=self._text)
         return self._decisions
@@ -219,7 +236,8 @@ class DecisionRecord(Silent):
         self._lock = Lock()
         self.lost = 0
         """Lines that could not be written."""
-        self._fd = self._open()
+        self._closed = False
+        self._fd, self._torn = open_record(self._path)
 
     def decision_finished(self, fact: Finished) -> None:
         """One line."""
@@ -229,7 +247,7 @@ class DecisionRecord(Silent):
                 "decision": decision.id,
                 "session": blake2b(fact.session.encode("utf-8", "surrogatepass"), digest_size=8, key=self._salt).hexdigest(),
                 "model": fact.model,
-                "worker": decision.worker,
+                "worker": bare(decision.worker),
                 "mounts": {
                     "strategy": decision.mounts.strategy,
                     "tools": decision.mounts.tools,
@@ -280,32 +298,33 @@ class DecisionRecord(Silent):
     def close(self) -> None:
         """Close the file."""
         with self._lock:
+            self._closed = True
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
 
     def _line(self, fields: dict[str, Any]) -> None:
-        data = msgspec.json.encode({"schema": DECISIONS, "at": round(time.time(), 3), **fields}, enc_hook=str) + b"\n"
+        whole = {"schema": DECISIONS, "at": round(time.time(), 3), **fields}
         with self._lock:
             try:
-                if self._fd < 0:
+                if self._closed:
                     raise OSError("closed")
-                if self._max_bytes and os.fstat(self._fd).st_size + len(data) > self._max_bytes and os.fstat(self._fd).st_size:
+                if self._fd < 0:  # a rotation failed; perhaps it can be opened again
+                    self._fd, self._torn = open_record(self._path)
+                data = f"{mask(_json(whole))}\n".encode()
+                size = os.fstat(self._fd).st_size
+                if self._max_bytes and size and size + len(data) > self._max_bytes:
                     self._rotate()
+                if self._torn:  # what a crash or a full disk left of a line stays alone
+                    data = b"\n" + data
                 written = os.write(self._fd, data)
+                self._torn = 0 < written < len(data) or (self._torn and not written)
                 if written < len(data):
-                    os.write(self._fd, b"\n")
                     raise OSError("no space left")
-            except (OSError, OutputError) as fault:
+            except (OSError, OutputError, ValueError, TypeError, RecursionError) as fault:
                 self.lost += 1
                 if self.lost == 1:
                     emit(logging.WARNING, "record.failed", fault=str(fault))
-
-    def _open(self) -> int:
-        fd, torn = open_record(self._path)
-        if torn:
-            os.write(fd, b"\n")
-        return fd
 
     def _rotate(self) -> None:
         os.close(self._fd)
@@ -316,4 +335,12 @@ class DecisionRecord(Silent):
                 older.replace(newer)
         if not self._keep:
             self._path.unlink(missing_ok=True)
-        self._fd = self._open()
+        self._fd, self._torn = open_record(self._path)
+
+
+def _json(fields: dict[str, Any]) -> str:
+    """As JSON. An agent may well name a tool or a call by half a surrogate pair."""
+    try:
+        return msgspec.json.encode(fields, enc_hook=str).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(sendable(fields), enc_hook=str).decode()

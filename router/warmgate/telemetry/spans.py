@@ -9,7 +9,9 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from warmgate.errors import OptionError
+from warmgate.secret import mask
 from warmgate.telemetry.protocol import Fallback, Finished, ReadSeen, Silent, Started
+from warmgate.telemetry.urls import host
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
@@ -49,8 +51,8 @@ class Spans(Silent):
             kind=SpanKind.CLIENT,
             attributes={
                 "gen_ai.operation.name": "decide",
-                "gen_ai.request.model": fact.model,
-                "server.address": _host(fact.worker),
+                "gen_ai.request.model": mask(fact.model),
+                "server.address": host(fact.worker),
                 "warmgate.decision.id": fact.decision,
             },
         )
@@ -93,7 +95,7 @@ class Spans(Silent):
         words = [verdict.verdict for verdict in decision.verdicts.values()]
         span.set_attributes(
             {
-                "warmgate.worker": _host(decision.worker),
+                "warmgate.worker": host(decision.worker),
                 "warmgate.mounts.strategy": decision.mounts.strategy,
                 "warmgate.mounts.changed": decision.mounts.changed,
                 "warmgate.mounts.count": len(decision.mounts.tools),
@@ -132,7 +134,3 @@ def trace_headers(span: Span | None = None) -> dict[str, str]:
     headers: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(headers, trace.set_span_in_context(span or trace.get_current_span()))
     return headers
-
-
-def _host(url: str) -> str:
-    return url.partition("://")[2].rpartition("@")[2] or url

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tests.unit.telemetry.facts import call, finished, read
+from tests.unit.telemetry.facts import call, decision, finished, read
 from warmgate.errors import OutputError
+from warmgate.questions import Noul
 from warmgate.replay.record import TraceWriter
 from warmgate.replay.run import Options, replay
+from warmgate.secret import remember
 from warmgate.telemetry.logs import Logs
-from warmgate.telemetry.protocol import Approval, Fallback, Fan, Finished, Silent, Started, Telemetry
-from warmgate.telemetry.record import DecisionRecord, Recorder
+from warmgate.telemetry.protocol import Approval, Asked, Fallback, Fan, Finished, Silent, Started, Telemetry
+from warmgate.telemetry.record import DecisionRecord, Recorder, Records
 
 STARTED = Started("d1", "secret session", "qwen3", "http://user:hunter2hunter2@a:8000")
 
@@ -162,6 +171,129 @@ def test_a_torn_line_stays_alone(tmp_path: Path):
     record.approval(Approval("d", "c", "b", approved=True))
     record.close()
     assert len(path.read_text().splitlines()) == 2
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines; torn ones are passed over, as readers do."""
+    found = []
+    for line in path.read_bytes().splitlines():
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+def test_a_disk_that_filled_up_in_a_line_costs_that_line_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What a full disk left of one line would take the next one with it, once there is room again."""
+    path = tmp_path / "decisions.jsonl"
+    record = DecisionRecord(path)
+    write, room = os.write, [30, 0]  # the disk takes 30 bytes, then nothing, then all
+
+    def full(fd: int, data: bytes) -> int:
+        if not room:
+            return write(fd, data)
+        left = room.pop(0)
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data[:left])
+
+    monkeypatch.setattr(os, "write", full)
+    for number in range(4):
+        record.approval(Approval("d", f"c{number}", "b", approved=True))
+    record.close()
+    assert [line["call"] for line in lines(path)] == ["c2", "c3"]
+    assert record.lost == 2
+
+
+def test_a_rotation_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder that was read-only for a minute would end the record for good."""
+    path = tmp_path / "decisions.jsonl"
+    record = DecisionRecord(path, max_bytes=1)
+    record.approval(Approval("d", "c0", "b", approved=True))
+    replace = Path.replace
+
+    def refused(*_: Any) -> Path:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "replace", refused)
+    record.approval(Approval("d", "c1", "b", approved=True))
+    monkeypatch.setattr(Path, "replace", replace)
+    record.approval(Approval("d", "c2", "b", approved=True))
+    record.close()
+    assert record.lost == 1
+    assert [line["call"] for line in lines(path)] == ["c2"]
+    assert [line["call"] for line in lines(tmp_path / "decisions.1.jsonl")] == ["c0"]
+
+
+def test_files_that_were_taken_away_are_made_again(tmp_path: Path):
+    """Somebody tidies up, and the record goes on into files that nobody can find."""
+    folder = tmp_path / "record"
+    records = Records(folder, blocks=lambda: (16, "sha256"))
+    all_facts(records)
+    records.flush()
+    shutil.rmtree(folder)
+    all_facts(records)
+    records.close()
+    assert len(lines(folder / "decisions.jsonl")) == 2
+    assert replay([str(folder / "trace.jsonl")], Options()).totals.calls == 1
+
+
+def test_a_forked_child_leaves_its_parents_lines_to_it(tmp_path: Path):
+    """What the parent holds back would be written twice, and the child's records into the parent's file."""
+    records = Records(tmp_path / "{pid}", blocks=lambda: (16, "sha256"))
+    records.agent_call(call())
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            records.agent_call(call())
+            records.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    records.close()
+    for pid in (os.getpid(), child):
+        assert replay([str(tmp_path / str(pid) / "trace.jsonl")], Options()).totals.calls == 1, pid
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_a_key_is_in_no_record_and_no_span(tmp_path: Path, text: bool):
+    """An API key that an agent put into a call's id, a tool's name or a command would lie on the disk in the clear."""
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from warmgate.telemetry.spans import Spans
+
+    key = "sk-0123456789abcdefghij"
+    remember(key)
+    folder = tmp_path / "record"
+    records, exporter = Records(folder, text=text, blocks=lambda: (16, "sha256")), InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    one = decision()
+    verdict = structs.replace(one.verdicts["c1"], call=key)
+    asked = Asked(Noul(instructions="Is it harmless?"), {"argv": ["curl", "-H", f"Authorization: Bearer {key}"]}, "vllm")
+    told = replace(finished(structs.replace(one, verdicts={key: verdict})), model=key, asked={key: asked})
+    fan = Fan(records, Spans(provider))
+    fan.decision_started(Started("d1", "s", key, "http://a"))
+    fan.decision_finished(told)
+    fan.agent_call(replace(call(), model=key))
+    fan.approval(Approval("d1", key, "b", approved=True, tool=f"tool {key}"))
+    fan.close()
+    assert fan.faults == 0
+    written = (folder / "decisions.jsonl").read_text() + (folder / "trace.jsonl").read_text()
+    written += " ".join(span.to_json() for span in exporter.get_finished_spans())
+    assert len(lines(folder / "decisions.jsonl")) == 2
+    assert "0123456789" not in written
+    assert "hunter2" not in written  # in the worker's URL
+    assert "***" in written
+
+
+def test_half_a_surrogate_pair_costs_no_line(tmp_path: Path):
+    """An agent names a call by a text that was cut in an emoji, and the record of its decision would be gone."""
+    record = DecisionRecord(tmp_path / "decisions.jsonl")
+    record.approval(Approval("d", "c \ud83d", "b", approved=True))
+    record.close()
+    assert [line["call"] for line in lines(tmp_path / "decisions.jsonl")] == ["c \ufffd"]
 
 
 def test_the_record_rotates(tmp_path: Path):
