@@ -91,9 +91,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from warmgate.cli import calibrate, decide, doctor, replay, shell, standin, top
+    from warmgate.cli import calibrate, decide, demo, doctor, replay, shell, standin, top
 
-    for module in (replay, decide, doctor, shell, calibrate, top, standin):
+    for module in (demo, replay, decide, doctor, shell, calibrate, top, standin):
         app.add_command(module.command)
     if sys.stdout is None:
         say("standard output is closed; redirect it to a file or /dev/null")
