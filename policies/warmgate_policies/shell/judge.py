@@ -171,6 +171,10 @@ def run_program(walker: Walker, site: Site, program: Program, name: str, args: l
         _conceals(walker, args)
         call = Call(operands=[("text", arg) for arg in args])
         tags: frozenset[str] = frozenset(program.tags)
+        if program.options or program.closed:
+            given = take_apart(args, program)
+            _unknown_options(walker, given, name)
+            tags |= _known_options(walker, site, given, name)
         if program.effect:
             tags |= effect(walker, program.effect, name, site)
     elif program.subs:
@@ -292,6 +296,27 @@ def _apply(walker: Walker, site: Site, program: Program, name: str, call: Call) 
     """Roles and effects of everything given."""
     tags: frozenset[str] = frozenset[str]()
     _conceals(walker, [*site.argv[1:]])
+    _unknown_options(walker, call, name)
+    for arg in call.surplus:
+        walker.find(
+            "ask",
+            "operand.surplus",
+            f"{name} is given {arg.text.replace(UNKNOWN, '…')[:60]}, which no rule pack expects",
+            arg.start,
+            arg.end,
+        )
+        roles_deny(walker, arg, name)
+    tags |= _known_options(walker, site, call, name)
+    for kind, arg in call.operands:
+        tags |= role(walker, site, kind, arg, name)
+    if program.effect is not None and not (program.unless and call.has(*program.unless.split())):
+        tags |= effect(walker, program.effect, name, site)
+    if program.bare is not None and not call.operands and not call.rest:
+        tags |= effect(walker, program.bare, name, site)
+    return tags
+
+
+def _unknown_options(walker: Walker, call: Call, name: str) -> None:
     for arg in call.unknown:
         walker.find(
             "ask",
@@ -302,15 +327,11 @@ def _apply(walker: Walker, site: Site, program: Program, name: str, call: Call) 
         )
         if "=" in arg.text:
             roles_deny(walker, replace(arg, text=arg.text.partition("=")[2]), name)
-    for arg in call.surplus:
-        walker.find(
-            "ask",
-            "operand.surplus",
-            f"{name} is given {arg.text.replace(UNKNOWN, '…')[:60]}, which no rule pack expects",
-            arg.start,
-            arg.end,
-        )
-        roles_deny(walker, arg, name)
+
+
+def _known_options(walker: Walker, site: Site, call: Call, name: str) -> frozenset[str]:
+    """Effects and values of the options given; returns the origins they give the output."""
+    tags: frozenset[str] = frozenset[str]()
     for option, value, entry in call.options:
         if entry.effect is not None:
             tags |= effect(walker, entry.effect, f"{name} {option}", site)
@@ -319,12 +340,6 @@ def _apply(walker: Walker, site: Site, program: Program, name: str, call: Call) 
                 shown = f"{option.rstrip('*')} {value.text.replace(UNKNOWN, '…')[:60]}"
                 walker.find("ask", "option.value", f"{name} is given {shown}, a value that no rule pack knows", value.start, value.end)
             tags |= role(walker, site, entry.role, value, name)
-    for kind, arg in call.operands:
-        tags |= role(walker, site, kind, arg, name)
-    if program.effect is not None and not (program.unless and call.has(*program.unless.split())):
-        tags |= effect(walker, program.effect, name, site)
-    if program.bare is not None and not call.operands and not call.rest:
-        tags |= effect(walker, program.bare, name, site)
     return tags
 
 

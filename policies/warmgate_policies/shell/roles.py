@@ -232,6 +232,8 @@ def _delete(walker: Walker, arg: Arg, place: Place, fallback: bool, who: str, re
         _say(walker, arg, fallback, "deny", "tamper.settings", f"{who} deletes {name}, the settings of an agent or of this gate")
     elif kind == "root" or "top" in place:
         _say(walker, arg, fallback, "deny", "destroy.fs", f"{who} deletes {name}, which cannot be made again")
+    elif recursive and place.path.startswith(("/*", "/**")):
+        _say(walker, arg, fallback, "deny", "destroy.fs", f"{who} deletes {name}, wherever on the disk it lies")
     elif kind in ("system", "disk", "kernel"):
         _say(walker, arg, fallback, "deny", "destroy.system", f"{who} deletes {name}, part of the system")
     elif "docker" in place:

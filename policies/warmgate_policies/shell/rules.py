@@ -75,6 +75,7 @@ class Program(BaseModel):
         handler: Name of the code that judges what data cannot say.
         prints: Shape of its output, see :class:`~.findings.Stream`.
         tags: Origins its output carries.
+        closed: With ``raw`` and no ``options``: it has none at all. (A ``raw`` program's options are checked only where either is given.)
         inherit: Whether subcommands take the parent's options as well.
         same: Another program or ``program sub`` whose entry this one shares.
     """
@@ -93,6 +94,7 @@ class Program(BaseModel):
     tags: tuple[str, ...] = ()
     same: str | None = None
     inherit: bool = True
+    closed: bool = False
 
     @field_validator("operands")
     @classmethod

@@ -77,6 +77,7 @@ class Walker:
         self.programs: list[str] = []
         self.default_ifs = True
         self.judged: set[str] = set()
+        self.integers = False
 
     # -- findings -----------------------------------------------------------------------------------------------------------
 
@@ -145,6 +146,8 @@ class Walker:
         """See :class:`~.words.Scope`."""
         if name == "IFS":
             self.default_ifs = False
+        if self.integers and re.search(r"\[.*(\$\(|`)", value.text, re.DOTALL):  # ``declare -i x; x='a[$(…)]'``
+            self.find("deny", "conceal.arithmetic", f"assigns {name} a text that is evaluated as arithmetic", 0, 0)
         self.state.variables[name] = value
 
     def home_of(self, user: str) -> str | None:
@@ -419,6 +422,8 @@ class Walker:
                 len(self.files.written) > written or {"mkdir", "cp", "tee", "touch", "dd", "mktemp", "fallocate"} & set(body)
             ):
                 self.find("deny", "exhaust.disk", "writes without end", start, end)
+            if _starts_jobs(node.get("Do")) and not {"wait", "sleep", "read"} & set(body):
+                self.find("deny", "exhaust.forkbomb", "starts programs in the background without end", start, end)
             self.find("ask", "loop.endless", "loops without an end", start, end)
             return out
         return self._loop([*(kids(node, "Cond")), *(kids(node, "Do"))], sink)
@@ -521,8 +526,14 @@ class Walker:
                 self.flag("deny", "conceal.arithmetic", "tests a text that is evaluated as a subscript with a command in it", word)
         return EMPTY
 
+    def _arithmetic(self, node: Any) -> None:
+        """An expression that is evaluated: quotes in it protect nothing."""
+        self.touch(node)
+        if _quoted_code(node):
+            self.flag("deny", "conceal.arithmetic", "evaluates as arithmetic a quoted text with a command in it", node)
+
     def _arithmcmd(self, node: Tree, sink: str, stmt: Tree) -> Stream:
-        self.touch(node.get("X"))
+        self._arithmetic(node.get("X"))
         name = _arithmetic_name(node.get("X"))
         if name:
             self.state.variables[name] = Value(UNKNOWN, "number")
@@ -530,7 +541,7 @@ class Walker:
 
     def _letclause(self, node: Tree, sink: str, stmt: Tree) -> Stream:
         for expression in kids(node, "Exprs"):
-            self.touch(expression)
+            self._arithmetic(expression)
             name = _arithmetic_name(expression)
             if name:
                 self.state.variables[name] = Value(UNKNOWN, "number")
@@ -554,7 +565,7 @@ class Walker:
     def _assignment(self, item: Tree, *, export: bool = False, keep: bool = True) -> Value:
         name = str(kid(item, "Name").get("Value", ""))
         if item.get("Index") is not None:
-            self.touch(item["Index"])
+            self._arithmetic(item["Index"])
         if item.get("Array") is not None:
             elements: list[Arg] = []
             for element in kids(item["Array"], "Elems"):
@@ -744,6 +755,15 @@ def _endless(node: Tree) -> bool:
     return word == "false" if node.get("Until") else word in (":", "true", "1")
 
 
+def _starts_jobs(node: object) -> bool:
+    if isinstance(node, list):
+        return any(_starts_jobs(item) for item in items(cast("object", node)))
+    if not isinstance(node, dict):
+        return False
+    tree = cast("Tree", node)
+    return bool(tree.get("Background")) or any(_starts_jobs(value) for value in tree.values())
+
+
 def _breaks(stmts: Any) -> bool:
     parts: list[str] = []
     _flat(stmts, parts)
@@ -782,6 +802,20 @@ def _arithmetic_name(node: Any) -> str | None:
         parts = kids(kid(tree, "X"), "Parts")
         return str(parts[0].get("Value")) if len(parts) == 1 and parts[0].get("Type") == "Lit" else None
     return None
+
+
+def _quoted_code(node: object) -> bool:
+    """Whether a quoted or escaped part holds a substitution."""
+    if isinstance(node, list):
+        return any(_quoted_code(item) for item in items(cast("object", node)))
+    if not isinstance(node, dict):
+        return False
+    tree = cast("Tree", node)
+    if tree.get("Type") == "SglQuoted":
+        return re.search(r"\$\(|`|\$\{", str(tree.get("Value", ""))) is not None
+    if tree.get("Type") == "Lit" and re.search(r"\\[$`]", str(tree.get("Value", ""))):
+        return True
+    return any(_quoted_code(value) for key, value in tree.items() if key not in ("Pos", "End"))
 
 
 def _test_words(node: Any) -> list[Tree]:

@@ -312,7 +312,9 @@ def _one(field: list[Piece], scope: Scope, start: int, end: int) -> Arg:
             tags |= piece.value.tags
     arg.tags = tags
     unknown = [piece for piece in field if UNKNOWN in piece.text]
-    if len(unknown) == 1 and unknown[0].value is not None and unknown[0].text == UNKNOWN:
+    if len(unknown) == 1 and unknown[0].value is not None and UNKNOWN in unknown[0].text and unknown[0].value.shape in ("number", "word"):
+        arg.shape = unknown[0].value.shape if len(field) == 1 else "word"
+    elif len(unknown) == 1 and unknown[0].value is not None and unknown[0].text == UNKNOWN:
         shape = unknown[0].value.shape
         if shape in ("number", "word") or len(field) == 1:
             arg.shape, arg.pattern = shape, unknown[0].value.pattern
@@ -323,6 +325,10 @@ def _one(field: list[Piece], scope: Scope, start: int, end: int) -> Arg:
             rest = "".join(piece.text for piece in field[1:])
             if "/" not in rest:
                 arg.shape, arg.pattern = "path", unknown[0].value.pattern + "*"
+            elif rest.startswith("/") and not unknown[0].value.pattern.endswith("**"):
+                arg.shape, arg.pattern = "path", unknown[0].value.pattern.rstrip("/") + rest
+        elif shape == "path" and unknown[0].value.pattern is not None and len(field) == 2 and field[0].text.endswith(("@", "<")):
+            arg.shape, arg.pattern = "path", field[0].text + unknown[0].value.pattern  # curl -d @"$f"
     elif len(unknown) > 1 and all(piece.value is not None and piece.value.shape in ("number", "word") for piece in unknown):
         arg.shape = "word"
     arg.spelled = _spelled(field)

@@ -250,9 +250,24 @@ def judge(walker: Walker, text: str, arg: Arg, site: Site | None = None) -> None
             walker.find("ask", "code.python", "inline Python runs programs", arg.start, arg.end)
         return
     try:
-        _Judge(walker, arg).visit(tree)
+        judge_ = _Judge(walker, arg)
+        judge_.visit(tree)
+        if judge_.reaches and _whole_environment(tree):
+            walker.find(
+                "deny", "flow.secret-send", "inline Python takes the whole environment and talks to other machines", arg.start, arg.end
+            )
     except RecursionError:
         walker.find("ask", "code.python", "runs inline Python that is nested too deeply", arg.start, arg.end)
+
+
+def _whole_environment(tree: ast.AST) -> bool:
+    """Whether ``os.environ`` is used as a whole, not by a key."""
+    keyed = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("get", "setdefault", "pop"))
+    }
+    return any(isinstance(node, ast.Attribute) and node.attr == "environ" and id(node) not in keyed for node in ast.walk(tree))
 
 
 class _Judge(ast.NodeVisitor):
@@ -262,7 +277,7 @@ class _Judge(ast.NodeVisitor):
         self.names: dict[str, str] = {}
         self.values: dict[str, str | None] = {}
         self.opens: dict[str, None] = {}
-        self.fetches = self.decodes = self.evals = self.connects = self.runs = False
+        self.fetches = self.decodes = self.evals = self.connects = self.runs = self.reaches = False
 
     def find(self, verdict: str, rule: str, reason: str) -> None:
         self.walker.find("deny" if verdict == "deny" else "ask", rule, f"inline Python {reason}", self.arg.start, self.arg.end)
@@ -377,6 +392,7 @@ class _Judge(ast.NodeVisitor):
                 self.runs = True
         if any(module == known or module.startswith(known + ".") for known in _NETWORK):
             self.connects |= module.startswith("socket")
+            self.reaches = True
             if module.split(".", maxsplit=1)[0] not in ("ssl", "redis", "dns"):
                 self.find("ask", "net.contact", f"imports {module}, which talks to other machines")
             else:

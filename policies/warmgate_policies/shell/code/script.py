@@ -153,6 +153,12 @@ def judge(walker: Walker, text: str, arg: Arg, language: str, site: Site | None 
             find("ask", "code.perl", "inline perl evaluates code inside a text")
     if language == "ruby" and re.search(r"#\{[^}]*[`(]", text):
         find("ask", "code.ruby", "inline ruby evaluates code inside a text")
+    if language == "ruby":
+        bare = re.sub(
+            r"\brequire\s*\(?\s*(['\"])(json|yaml|set|time|date|csv|pp|digest|bigdecimal|erb|securerandom|stringio|strscan)\1\s*\)?",
+            "M",
+            bare,
+        )
     bare = _STRING.sub("''", bare)
     pattern = _BAD.get(language)
     if pattern is None:

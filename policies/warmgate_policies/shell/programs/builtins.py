@@ -103,7 +103,9 @@ def printf(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         out = Stream(text, tags)
     if target is not None:
         if _NAME.match(target.text):
-            walker.assign(target.text, Value(out.text if out.text is not None else UNKNOWN, tags=out.tags))
+            dated = out.text is None and re.fullmatch(r"[\w.:-]*%\([%\w.:+-]*\)T", args[0].text) is not None if args else False
+            shape = "word" if dated else None
+            walker.assign(target.text, Value(out.text if out.text is not None else UNKNOWN, shape, tags=out.tags))
         return EMPTY
     return out
 
@@ -135,6 +137,46 @@ def names_ok(walker: Walker, arg: Arg, who: str) -> None:
     if not re.fullmatch(r"[A-Za-z_]\w*(\[(\d+|@|\*)\])?", arg.text):
         bad = "$(" in arg.text or "`" in arg.text
         walker.find("deny" if bad else "ask", "conceal.arithmetic", f"{who} evaluates a name that is more than a name", arg.start, arg.end)
+
+
+def arithmetic(walker: Walker, arg: Arg, who: str) -> None:
+    """Text that bash evaluates as arithmetic: a subscript in it, or in a variable it names, may run commands."""
+    bad = re.search(r"\$\(|`", arg.text) is not None
+    for name in re.findall(r"[A-Za-z_]\w*", arg.text):
+        held = walker.state.variables.get(name)
+        bad = bad or (held is not None and re.search(r"[\[$`]", held.text) is not None)
+    if bad:
+        walker.find("deny", "conceal.arithmetic", f"{who} evaluates text as arithmetic that runs a command", arg.start, arg.end)
+    elif UNKNOWN in arg.text and arg.shape != "number":
+        walker.find("ask", "conceal.arithmetic", f"{who} evaluates as arithmetic what the text does not fix", arg.start, arg.end)
+
+
+def let(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``let``: its arguments are arithmetic, whatever their quoting."""
+    for arg in site.argv[1:]:
+        arithmetic(walker, arg, name)
+        found = re.match(r"([A-Za-z_]\w*)[-+*/%&|^<>]*=(?!=)", arg.text)
+        if found:
+            walker.assign(found.group(1), Value(UNKNOWN, "number"))
+    return EMPTY
+
+
+def jobs(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``jobs -x program …`` runs a program; otherwise jobs are listed."""
+    if call.has("-x") and call.rest:
+        from warmgate_policies.shell.programs.wrappers import run
+
+        return run(walker, site, call.rest)
+    return EMPTY
+
+
+def ps(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``ps``: BSD's ``e`` shows the environments of other processes."""
+    for arg in site.argv[1:2]:
+        if re.fullmatch(r"[A-Za-z]+", arg.text) and "e" in arg.text:
+            walker.find("deny", "secret.environ", f"{name} {arg.text} shows the environments of processes", arg.start, arg.end)
+            return Stream(tags=frozenset({"env"}))
+    return None
 
 
 def names(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
@@ -187,10 +229,14 @@ def export(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     for arg in given:
         variable, equals, value = arg.text.partition("=")
         names_ok(walker, replace(arg, text=variable.rstrip("+")), name)
+        if equals and any("i" in flag for flag in flags):
+            arithmetic(walker, replace(arg, text=value), name)
         if equals and exported:
             assignments.check(walker, variable, replace(arg, text=value), program=None, exported=True)
         elif equals and assignments.kind_of(variable, walker.rules) in ("loader", "path", "history", "program"):
             assignments.check(walker, variable, replace(arg, text=value), program=None, exported=False)
+    if any("i" in flag for flag in flags):
+        walker.integers = True
     if any("n" in flag for flag in flags) and name != "export":
         walker.find("ask", "conceal.reference", "declares a variable that stands for another", site.start, site.end)
     return EMPTY

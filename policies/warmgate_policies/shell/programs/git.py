@@ -326,6 +326,8 @@ def show(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         path = arg.text.partition(":")[2] or (arg.text if name in ("git show", "git diff") or call.has("-p", "-u", "--patch") else "")
         if path and re.search(r"(^|/)\.env($|\.(?!example|sample))", path):
             walker.find("ask", "secret.project", f"{name} shows {path}, which may hold the project's secrets", arg.start, arg.end)
+    if name.startswith("git diff") and call.has("--name-only"):
+        return Stream(shape="path", pattern="**/tracked-file")
     return None
 
 

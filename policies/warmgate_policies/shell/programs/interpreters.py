@@ -132,8 +132,11 @@ def _module(walker: Walker, site: Site, name: str, args: list[Arg]) -> Stream | 
     program = program if program in walker.rules.programs else program.replace("_", "-")
     if program in walker.rules.programs and program not in ("test", "code", "time", "select", "read", "echo", "file", "which"):
         return run(walker, site, [replace(module, text=program), *rest])
+    if re.search(r"(?i)download|install|upload|publish|deploy", " ".join([text, *(arg.text for arg in rest[:2])])):
+        walker.find("ask", "script.shared", f"{name} -m {text} may fetch or change more than the workspace", module.start, module.end)
     _project(walker, site, f"{name} -m {text}")
     project_operands(walker, rest, name)
+    elsewhere(walker, replace(site, argv=[module, *rest]), name)
     return Stream(tags=site.stdin.tags)
 
 
@@ -282,7 +285,8 @@ _LOADS = re.compile(
     r"^-{1,2}(exec|toolexec|vettool|javaagent|agentlib|agentpath|fplugin|Xclang|load|wrapper|specs|"
     r"rulesdir|plugin(s|-dir|-path|-search-dir)?|resolve-plugins-relative-to|script-shell|"
     r"import-hook|loader|unsafe-perm|linker|fuse-ld|use-ld|ld-path|pager|editor|gdb|debugger|init-script|"
-    r"I-script|serve|open|install-types|script|browser|pdb|trace|interactive)([=:]|$)|"
+    r"I-script|serve|open|install-types|script|browser|pdb|trace|interactive|node-options|userconfig|globalconfig|init-module|"
+    r"shell|viewer|node-gyp|pythonpath|testrunner)([=:]|$)|"
     r"^-(B|wrapper)[/.~]|^-Dexec|^-Xplugin|^-Xbootclasspath|^-fplugin"
 )
 """Options by which tools load code or run programs of somebody else's choosing."""
@@ -383,6 +387,7 @@ def manage(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
                 "ask", "db.mutate", f"{name} {words[0].text} may change the database or open a way in", words[0].start, words[0].end
             )
     project_operands(walker, site.argv[1:], name)
+    elsewhere(walker, site, name)
     return NOTHING_KNOWN
 
 
@@ -391,6 +396,17 @@ def yarn(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     if not walker.facts.trusted_project or (len(site.argv) == 2 and site.argv[1].text in ("--version", "-v")) or (len(site.argv) < 2):
         walker.find("ask", "project.untrusted", f"{name} loads plugins that a file of the checkout names", site.start, site.end)
     return None
+
+
+def npm_pkg(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``npm pkg set scripts.x=code``: what npm would run later is judged now, for a deny alone."""
+    kept = len(walker.findings)
+    for arg in site.argv[1:]:
+        key, _, value = arg.text.partition("=")
+        if key.startswith("scripts.") and value:
+            walker.code(value, replace(arg, text=value))
+    walker.findings[kept:] = [finding for finding in walker.findings[kept:] if finding.verdict == "deny"]
+    return NOTHING_KNOWN
 
 
 def coverage_run(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:

@@ -26,7 +26,9 @@ def _data(walker: Walker, value: Arg, site: Site, name: str, *, literal: bool) -
     target = found.group(1).split(";", 1)[0]
     if target == "-":
         return site.stdin
-    return roles.read(walker, replace(value, text=target, stream=value.stream), name)
+    pattern = re.sub(r"^[^@<]*[@<]", "", value.pattern) if value.shape == "path" and value.pattern is not None else None
+    stream = roles.read(walker, replace(value, text=target, stream=value.stream, pattern=pattern), name)
+    return stream.tagged("bulk") if "*" in (pattern or target) else stream  # file by file is all of them
 
 
 def curl(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
@@ -332,6 +334,12 @@ def server(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
                     walker.find("ask", "net.listen", f"{name} listens beyond this machine", arg.start, arg.end)
             elif re.search(r"[.:]|^\d+$|localhost|" + UNKNOWN, target.text):
                 network.bind(walker, target, name)
+        if key in ("-x", "--exec", "--ext_exec", "--execMap") or (
+            key in ("-e", "--eval", "-r", "--require") and name in ("nodemon", "ts-node-dev")
+        ):
+            walker.find("ask", "run.option", f"{name} is told to run a program by {key}", arg.start, arg.end)
+    if any(arg.text in ("shell", "shell_plus", "dbshell", "console") for arg in args[:3]):
+        walker.find("ask", "run.interactive", f"{name} opens a shell of the application", site.start, site.end)
     project_operands(walker, args, name)
     interpreters.elsewhere(walker, site, name)
     return None

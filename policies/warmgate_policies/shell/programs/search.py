@@ -125,9 +125,13 @@ def find(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
                 argv = [_with(a, target) for a in inner]
                 run(walker, replace(site, stdin=NOTHING_KNOWN), argv)
     first = targets[0]
-    if len(targets) == 1 and UNKNOWN not in first.text:
+    if UNKNOWN in first.text or len(roots) > 1:
+        return NOTHING_KNOWN
+    if len(targets) == 1:
         return Stream(shape="path", pattern=first.text)
-    return NOTHING_KNOWN
+    if any(place.labels & {"dotenv", "secret"} for target in targets for place, _ in roles.places(walker, target)):
+        return NOTHING_KNOWN  # one pattern for all would hide them
+    return Stream(shape="path", pattern=first.text.rsplit("/", 1)[0] + "/*some*")
 
 
 def _targets(roots: list[Arg], names: list[str], depth: str, narrowed: bool, either: bool) -> list[Arg]:
@@ -157,8 +161,9 @@ def fd(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``fd``: ``-x`` and ``-X`` run programs."""
     args = site.argv[1:]
     for index, arg in enumerate(args):
-        if arg.text in ("-x", "--exec", "-X", "--exec-batch"):
-            inner = args[index + 1 :]
+        found = re.fullmatch(r"(?:-[A-WYZa-wyz0-9]*[xX]|--exec(?:-batch)?)(?:=?(.*))", arg.text, re.DOTALL)
+        if found:
+            inner = [replace(arg, text=found.group(1)), *args[index + 1 :]] if found.group(1) else args[index + 1 :]
             end = next((i for i, a in enumerate(inner) if a.text == ";"), len(inner))
             pattern = next((a.text for a in args[:index] if not a.text.startswith("-")), "*")
             target = Arg(f"./**/*{pattern}*" if re.fullmatch(r"[\w.]+", pattern) else UNKNOWN, arg.start, arg.end, glob=True)

@@ -164,9 +164,13 @@ def jq(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             walker.find("deny", "secret.print", f"{name} prints a credential from the environment", script.start, script.end)
         files = files[1:]
     tags = site.stdin.tags
-    if not call.has("--args", "--jsonargs", "-n", "--null-input"):
-        for arg in files:
+    for before, arg in zip(site.argv, site.argv[2:], strict=False):  # these take a name and a file
+        if before.text in ("--slurpfile", "--rawfile", "--argfile"):
             tags |= roles.read(walker, arg, name).tags
+    if call.has("--args", "--jsonargs"):
+        files = []
+    for arg in files:
+        tags |= roles.read(walker, arg, name).tags
     return Stream(tags=tags)
 
 
@@ -205,7 +209,10 @@ def argument(text: str, like: Arg) -> Arg:
 
 
 def inplace(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
-    """``yq -i``: the files it reads are written."""
+    """``yq -i``: the files it reads are written. Its language can read files and the environment."""
+    for script in call.args[:1]:
+        if re.search(r"\bload|\b(str)?env\b|\benvsubst\b|\$ENV|\bsystem\b", script.text):
+            walker.find("ask", "opaque.script", f"{name} reads other files or the environment by its script", script.start, script.end)
     if call.has("-i", "--inplace"):
         for arg in call.args[1:]:
             roles.write(walker, arg, name, append=True)

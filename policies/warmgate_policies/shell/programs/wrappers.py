@@ -143,7 +143,11 @@ def _with(arg: Arg, marker: str, extra: Arg) -> Arg:
         return arg
     if arg.text == marker:
         return replace(extra, split=False)
-    return replace(arg, text=arg.text.replace(marker, UNKNOWN), tags=arg.tags | extra.tags)
+    given = replace(arg, text=arg.text.replace(marker, UNKNOWN), tags=arg.tags | extra.tags)
+    folder = arg.text.removesuffix(marker)
+    if folder.endswith("/") and marker not in folder and arg.known and extra.shape == "path" and ".." not in (extra.pattern or ".."):
+        return replace(given, shape="path", pattern=folder + "**/found")  # names listed in a folder, put behind it again
+    return given
 
 
 def lookup(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
