@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from warmgate.decision import Strategy, Word
 from warmgate.errors import OptionError
 from warmgate.prefix.divergence import KINDS
+from warmgate.prefix.ledger import Basis
 from warmgate.prefix.survival import CAUSES, Outcome
 from warmgate.telemetry.protocol import Approval, CallSeen, Fallback, Finished, ReadSeen, Silent
 from warmgate.telemetry.urls import bare
@@ -39,6 +40,7 @@ MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 ENGINES = ("systemone", "decisions", "prefix_read", "round_trip", "rules", "none")
 OUTCOMES = ("answered", "partial", "no_answer", "not_asked", "failed")
 SOURCES = (*ENGINES,)
+BASES: tuple[Basis, ...] = get_args(Basis)
 STATES = ("fresh", "lagging", "gone")
 REASONS = {
     "WG310": "bad_request",
@@ -100,14 +102,14 @@ class Prometheus(Silent):
         self._prompt = counter("prompt_tokens", "Tokens of prompts sent.", "kind")
         self._reusable = counter("reusable_tokens", "R: tokens the engine's cache rule could have served.", "kind")
         self._survived = counter("survived_tokens", "S: cached tokens.", "kind", "basis")
-        self._lost = counter("lost_tokens", "R - S by cause.", "kind", "cause")
+        self._lost = counter("lost_tokens", "R - S by cause.", "kind", "cause", "basis")
         self._surplus = counter("surplus_tokens", "S - R: a fault of our model.", "kind")
         self._siblings = counter("intra_call_reuse_tokens", "Tokens shared with reads sent together, not in R.")
         self._outside = counter("outside_tokens", "Tokens outside R: divergence, namespace_change, rounding.", "reason")
         self._diverged = counter("diverged_tokens", "Divergence by what parted the prompts.", "change")
-        self._computed = counter("computed_tokens", "Tokens the engines computed.", "kind")
+        self._computed = counter("computed_tokens", "Tokens the engines computed.", "kind", "basis")
         self._floor = counter("floor_tokens", "Tokens a perfect gate would have computed.", "kind")
-        self._tax = gauge("tax_tokens", "Computed minus floor so far: the round-trip tax.")
+        self._tax = gauge("tax_tokens", "Computed minus floor so far: the round-trip tax.", "basis")
         self._tax_seconds = gauge("tax_seconds", "The tax so far in seconds: hop, and prefill where a rate is set.", "part")
         self._available = counter("available_tokens", "What the worker that held most would have served.", "kind")
         self._captured = counter("captured_tokens", "What the chosen worker should have served.", "kind")
@@ -117,7 +119,8 @@ class Prometheus(Silent):
         self._cached = counter("reported_cached_tokens", "Cached tokens that answers report.")
         self._calls = counter("agent_calls", "Calls of agents seen.", "reported")
         self._worker_reusable = counter("worker_reusable_tokens", "R by worker.", "worker")
-        self._worker_survived = counter("worker_survived_tokens", "S by worker.", "worker")
+        self._worker_survived = counter("worker_survived_tokens", "S by worker.", "worker", "basis")
+        self._unpredicted = counter("unpredicted", "Prompts that no figure of survival or tax has.", "kind")
         self._decisions = counter("decisions", "Decisions by the engine that answered.", "engine", "outcome")
         self._reads = counter("reads", "Engine requests.", "engine", "outcome")
         self._fallbacks = counter("fallbacks", "Steps of the chain that were left.", "from", "to", "reason")
@@ -144,23 +147,26 @@ class Prometheus(Silent):
                 self._prompt,
                 self._reusable,
                 self._surplus,
-                self._computed,
+                self._unpredicted,
                 self._floor,
                 self._available,
                 self._captured,
                 self._error,
             ):
                 one.labels(kind)
-            for basis in ("measured", "predicted"):
+            for basis in BASES:
                 self._survived.labels(kind, basis)
-            for cause in CAUSES:
-                self._lost.labels(kind, cause)
+                self._computed.labels(kind, basis)
+                for cause in CAUSES:
+                    self._lost.labels(kind, cause, basis)
             for result in ("exact", "off"):
                 self._predictions.labels(kind, result)
         for reason in ("divergence", "namespace_change", "rounding"):
             self._outside.labels(reason)
         for part in get_args(Part):
             self._seconds.labels(part)
+        for basis in BASES:
+            self._tax.labels(basis)
         for part in ("hop", "prefill"):
             self._tax_seconds.labels(part)
         for verdict in get_args(Word):
@@ -213,6 +219,8 @@ class Prometheus(Silent):
         self._reads.labels(_word(fact.engine or "none", ENGINES), _word(fact.outcome, OUTCOMES)).inc()
         for outcome in fact.survival:
             self._survival(outcome)
+        if fact.engine is not None:
+            self._unpredicted.labels("read").inc(max(0, fact.questions - len(fact.survival)))
 
     def agent_call(self, fact: CallSeen) -> None:
         """Calls, what they report, and what their prompts found."""
@@ -223,6 +231,8 @@ class Prometheus(Silent):
             self._cached.inc(reported.cached_tokens or 0)
         if fact.survival is not None:
             self._survival(fact.survival)
+        else:
+            self._unpredicted.labels("call").inc()
 
     def fallback(self, fact: Fallback) -> None:
         """Steps left."""
@@ -305,26 +315,26 @@ class Prometheus(Silent):
     def _survival(self, outcome: Outcome) -> None:
         entry, expected = outcome.entry, outcome.expected
         kind = expected.prompt.kind
-        survived = entry.survived or 0
+        survived, basis = entry.survived or 0, entry.survived_basis
         self._prompt.labels(kind).inc(expected.prompt.tokens)
         self._reusable.labels(kind).inc(expected.reusable)
-        self._survived.labels(kind, entry.survived_basis).inc(survived)
+        self._survived.labels(kind, basis).inc(survived)
         self._available.labels(kind).inc(expected.available)
         self._captured.labels(kind).inc(expected.captured)
         self._surplus.labels(kind).inc(entry.surplus)
         self._siblings.inc(entry.intra_call)
         if outcome.cause is not None:
-            self._lost.labels(kind, outcome.cause).inc(entry.lost)
+            self._lost.labels(kind, outcome.cause, basis).inc(entry.lost)
         self._outside.labels("divergence").inc(entry.divergence)
         self._outside.labels("namespace_change").inc(entry.namespace_change)
         self._outside.labels("rounding").inc(expected.shared - expected.reusable)
         if expected.divergence is not None:
             self._diverged.labels(_word(expected.divergence, KINDS)).inc(entry.divergence)
-        self._computed.labels(kind).inc(outcome.computed)
+        self._computed.labels(kind, basis).inc(outcome.computed)
         if expected.floor is not None:
             self._floor.labels(kind).inc(expected.floor)
             tax = outcome.computed - expected.floor
-            self._tax.inc(tax)
+            self._tax.labels(basis).inc(tax)
             if self._prefill_rate:
                 self._tax_seconds.labels("prefill").inc(tax / self._prefill_rate)
         if outcome.difference is not None:
@@ -332,7 +342,7 @@ class Prometheus(Silent):
             self._error.labels(kind).inc(abs(outcome.difference))
         worker = self._worker(expected.worker)
         self._worker_reusable.labels(worker).inc(expected.reusable)
-        self._worker_survived.labels(worker).inc(survived)
+        self._worker_survived.labels(worker, basis).inc(survived)
 
     def _worker(self, url: str) -> str:
         """A worker's label: its URL without credentials, or ``other`` when there are too many."""

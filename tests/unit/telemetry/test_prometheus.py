@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from tests.unit.telemetry.facts import call, decision, finished, read
-from warmgate.cli import top
+from tests.unit.telemetry.facts import call, decision, finished, outcome, read
 from warmgate.doctor.exposition import Metrics
 from warmgate.errors import OptionError
 from warmgate.prefix.events import Status
@@ -40,6 +39,31 @@ def test_survival_adds_up():
     assert value(one, "agent_calls_total", reported="yes") == 1
     assert value(one, "reported_cached_tokens_total") == 32
     assert value(one, "reads_total", engine="systemone", outcome="answered") == 1
+
+
+def test_what_the_engine_did_not_tell_is_called_predicted():
+    """A tax that rests on a model of the cache would be read as one that was measured."""
+    one = Prometheus()
+    one.agent_call(call(cached=32, reusable=64, tokens=100))
+    guessed = outcome(32)
+    one.agent_call(replace(call(), survival=replace(guessed, entry=replace(guessed.entry, survived_basis="predicted"))))
+    for basis in ("measured", "predicted"):
+        assert value(one, "survived_tokens_total", basis=basis) == 32
+        assert value(one, "lost_tokens_total", basis=basis) == 32
+        assert value(one, "computed_tokens_total", basis=basis) == 68
+        assert value(one, "tax_tokens", basis=basis) == 32
+        assert value(one, "worker_survived_tokens_total", basis=basis) == 32
+
+
+def test_prompts_without_a_prediction_are_counted():
+    """Half the traffic could be missing from the survival on the dashboard, and nobody would know."""
+    one = Prometheus()
+    one.agent_call(replace(call(), survival=None))
+    one.read(replace(read(2), survival=(), questions=3))
+    one.read(replace(read(2), survival=(), questions=3, engine=None, outcome="no_answer"))
+    one.read(read(2))
+    assert value(one, "unpredicted_total", kind="call") == 1
+    assert value(one, "unpredicted_total", kind="read") == 3
 
 
 def test_decisions_verdicts_mounts():
@@ -154,25 +178,6 @@ def test_wsgi():
     body = b"".join(app({"REQUEST_METHOD": "GET"}, lambda status, headers: heads.append(status)))
     assert heads == ["200 OK"]
     assert b"warmgate_" in body
-
-
-def test_the_view_of_top(monkeypatch: pytest.MonkeyPatch):
-    """`warmgate top` would print nothing of what the gate counts."""
-    one = Prometheus()
-    one.agent_call(call(cached=32, reusable=64, tokens=100))
-    one.decision_finished(finished())
-    monkeypatch.setattr(top, "fetch", lambda url: Metrics(one.page().decode()))
-    done = CliRunner().invoke(top.command, ["--once", "127.0.0.1:9464"], env={"COLUMNS": "140"})
-    assert done.exit_code == 0, done.output
-    assert "survival 50.0 %" in done.output
-    assert "worker_change 32" in done.output
-    assert "http://127.0.0.1:9464/metrics" in done.output
-    for url in ("ftp://x", "http://", "http://[bad"):
-        with pytest.raises(OptionError):
-            top._address(url)
-    was = top.Reading.of(Metrics(one.page().decode()))
-    one.agent_call(call(cached=64, reusable=64, tokens=100))
-    assert top.view(top.Reading.of(Metrics(one.page().decode())), was, "u", "gone\x1b[2J")
 
 
 def test_the_docs_list_every_series():
