@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
 
 import msgspec
 
@@ -13,7 +12,7 @@ from warmgate_policies.calibration import measures
 from warmgate_policies.calibration.bounds import Threshold, labels_needed, threshold
 from warmgate_policies.calibration.fit import ISOTONIC_LABELS, Kind, learn
 from warmgate_policies.calibration.labels import Key, Label, groups
-from warmgate_policies.calibration.policyfile import SCHEMA, Entry, Pinned, PolicyFile, Side
+from warmgate_policies.calibration.policyfile import SCHEMA, Entry, Pinned, PolicyFile, Side, version_of
 
 FOLDS = 5
 PINNED = 32
@@ -33,8 +32,7 @@ def calibrate(labels: Sequence[Label], *, max_error: float = 0.05, confidence: f
         InputError: Too few labels for any promise; it says how many are needed.
     """
     entries = [_entry(key, part, max_error, confidence, fit) for key, part in groups(labels).items()]
-    version = sha256(msgspec.json.encode(entries, order="deterministic")).hexdigest()[:12]
-    return PolicyFile(schema=SCHEMA, version=version, created=datetime.now(UTC).isoformat(timespec="seconds"), entries=entries)
+    return PolicyFile(schema=SCHEMA, version=version_of(entries), created=datetime.now(UTC).isoformat(timespec="seconds"), entries=entries)
 
 
 def _entry(key: Key, labels: Sequence[Label], max_error: float, confidence: float, fit: Kind | None) -> Entry:
@@ -59,6 +57,7 @@ def _entry(key: Key, labels: Sequence[Label], max_error: float, confidence: floa
             where=f"question {id_} ({key.model}, {key.dialect})",
             mend=f"allow more errors, or label more ({needed} above the threshold are needed even without one error)",
         )
+    repeated, contradicted = _repeated(labels)
     kind: Kind = fit or ("isotonic" if question.type == "noul" and len(labels) >= ISOTONIC_LABELS else "temperature")
     crossed = _cross_validated(raw, right, kind)
     sure, hits = measures.confidences(raw, right)
@@ -70,12 +69,17 @@ def _entry(key: Key, labels: Sequence[Label], max_error: float, confidence: floa
         fingerprint=key.fingerprint,
         question=question.model_dump(mode="json"),
         labels=len(labels),
+        repeated=repeated,
+        contradicted=contradicted,
         max_error=max_error,
         confidence=confidence,
         fit=learn(raw, right, kind),
         thresholds=thresholds,
-        ece={"raw": _ece(sure, hits), "calibrated": _ece(sure_after, hits_after)},
-        brier={"raw": _brier(raw, right), "calibrated": _brier(crossed, right)},
+        ece={
+            "raw": measures.expected_calibration_error(sure, hits),
+            "calibrated": measures.expected_calibration_error(sure_after, hits_after),
+        },
+        brier={"raw": measures.brier(raw, right), "calibrated": measures.brier(crossed, right)},
         curve=measures.risk_coverage(sure, hits),
         reliability=measures.reliability(sure_after, hits_after),
         pinned=[
@@ -101,6 +105,17 @@ def _sides(raw: Sequence[Mapping[str, float]], right: Sequence[str], binary: boo
     return sides
 
 
+def _repeated(labels: Sequence[Label]) -> tuple[int, int]:
+    """How many labels are of a state that another had before, and how many states were labelled both ways."""
+    seen: dict[bytes, set[str]] = {}
+    kept = 0
+    for label in labels:
+        if label.state is not None:
+            kept += 1
+            seen.setdefault(msgspec.json.encode(label.state, order="deterministic"), set()).add(label.label)
+    return kept - len(seen), sum(len(words) > 1 for words in seen.values())
+
+
 def _side(found: Threshold) -> Side:
     return Side(at=found.at, accepted=found.accepted, errors=found.errors, bound=found.bound)
 
@@ -114,21 +129,3 @@ def _cross_validated(raw: Sequence[Mapping[str, float]], right: Sequence[str], k
         for i in range(fold, len(raw), FOLDS):
             after[i] = learnt.apply(raw[i])
     return after
-
-
-def _ece(sure: Sequence[float], hits: Sequence[bool]) -> measures.Figure:
-    def figure(part: Sequence[int]) -> float:
-        return measures.expected_calibration_error([sure[i] for i in part], [hits[i] for i in part])
-
-    return _barred(len(sure), figure)
-
-
-def _brier(distributions: Sequence[Mapping[str, float]], right: Sequence[str]) -> measures.Figure:
-    def figure(part: Sequence[int]) -> float:
-        return measures.brier([distributions[i] for i in part], [right[i] for i in part])
-
-    return _barred(len(right), figure)
-
-
-def _barred(count: int, figure: Callable[[Sequence[int]], float]) -> measures.Figure:
-    return measures.with_error_bars(count, figure)

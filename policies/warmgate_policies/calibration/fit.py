@@ -34,6 +34,11 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     x: tuple[float, ...] = ()
     y: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for figures that no fit has."""
+        if not 0 < self.temperature < math.inf or len(self.x) != len(self.y):
+            raise ValueError("a fit has a temperature above 0, and as many x as y")
+
     def apply(self, probabilities: Mapping[str, float]) -> dict[str, float]:
         """A calibrated distribution over the same labels."""
         if self.kind == "temperature":

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+import msgspec
+
 from warmgate.answers import distribution
 from warmgate.errors import InputError, WarmgateError
 from warmgate.foreign import mapping, text
@@ -87,7 +89,7 @@ def parse_labels(data: bytes, *, where: str, model: str | None = None, dialect: 
         InputError: The first line that cannot be used; it names the line.
     """
     found: list[Label] = []
-    known: dict[str, Question] = {}
+    known: dict[str, tuple[Question, str]] = {}
     recorded = Recorded()
     for number, raw in enumerate(data.splitlines(), 1):
         if not raw.strip():
@@ -120,19 +122,21 @@ def groups(labels: Sequence[Label]) -> dict[Key, list[Label]]:
     return found
 
 
-def _label(row: Mapping[str, Any], number: int, at: str, known: dict[str, Question], model: str | None, dialect: str) -> Label:
+def _label(row: Mapping[str, Any], number: int, at: str, known: dict[str, tuple[Question, str]], model: str | None, dialect: str) -> Label:
     id_ = text(row.get("id")) or "question"
     try:
         spelled = json.dumps(row.get("question"), sort_keys=False)
-        if (question := known.get(spelled)) is None:
-            question = known[spelled] = parse_questions({id_: row.get("question")})[id_]
+        if spelled not in known:
+            asked = parse_questions({id_: row.get("question")})[id_]
+            known[spelled] = asked, fingerprint(asked)
+        question, shown = known[spelled]
         right = row.get("label")
         right = {True: "yes", False: "no"}[right] if isinstance(right, bool) and question.type == "noul" else text(right)
         if right not in question.labels:
             raise InputError(f"the label {right!r} is none of {', '.join(question.labels)}", where=at)
         probabilities = None
         if (given := row.get("probabilities")) is not None:
-            values = {name: float(p) for name, p in mapping(given).items()}
+            values = {name: _number(name, p) for name, p in mapping(given).items()}
             probabilities = distribution(question.labels, values, question=id_)
     except InputError as fault:
         raise InputError(fault.what, where=at) from None
@@ -140,5 +144,25 @@ def _label(row: Mapping[str, Any], number: int, at: str, known: dict[str, Questi
         raise InputError(getattr(fault, "what", str(fault)), where=at) from None
     if (named := text(row.get("model")) or model) is None:
         raise InputError("names no model, and none was given", where=at, mend="a threshold belongs to one model: --model")
-    key = Key(named, text(row.get("dialect")) or dialect, fingerprint(question), text(row.get("policy")) or "")
-    return Label(id_, question, key, probabilities, right, row.get("state"), number)
+    state = row.get("state")
+    if probabilities is None and state is None:
+        raise InputError("has neither probabilities nor a state to ask about", where=at, mend="give one of them")
+    try:
+        kept = state is None or same(msgspec.json.decode(msgspec.json.encode(state)), state)
+    except (TypeError, ValueError, RecursionError):
+        kept = False
+    if not kept:  # NaN, half of a surrogate pair, numbers that JSON readers round: the check would ask about something else
+        raise InputError("has a state that cannot be kept as JSON", where=at, mend="text, lists, objects and plain numbers can")
+    key = Key(named, text(row.get("dialect")) or dialect, shown, text(row.get("policy")) or "")
+    return Label(id_, question, key, probabilities, right, state, number)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, numbers by their type too."""
+    return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _number(name: str, p: Any) -> float:
+    if isinstance(p, bool) or not isinstance(p, int | float):
+        raise InputError(f"the probability of {name!r} is {p!r}, no number")
+    return float(p)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
 
 import msgspec
 
@@ -49,32 +50,49 @@ def reliability(sure: Sequence[float], right: Sequence[bool], bins: int = BINS) 
     return points
 
 
-def expected_calibration_error(sure: Sequence[float], right: Sequence[bool]) -> float:
-    """Mean distance of confidence and share right over the bins (Naeini et al., 2015)."""
-    return sum(abs(p.at - p.rate) * p.n for p in reliability(sure, right)) / len(sure)
+def expected_calibration_error(sure: Sequence[float], right: Sequence[bool]) -> Figure:
+    """Mean distance of confidence and share right over the bins (Naeini et al., 2015), with its bootstrap interval."""
+    import numpy as np
+
+    order = np.argsort(np.asarray(sure), kind="stable")
+    distance = np.asarray(sure)[order] - np.asarray(right, dtype=float)[order]
+    count = len(order)
+    edges = [count * b // BINS for b in range(BINS)]
+
+    def figure(picked: Any) -> float:
+        """Of labels by their rank, in order: a resample stays sorted without being sorted again."""
+        sums = np.add.reduceat(distance[picked], sorted({edge for edge in edges if edge < count}))
+        return float(np.abs(sums).sum() / count)
+
+    return _resampled(count, figure, np.arange(count), ranked=True)
 
 
-def brier(distributions: Sequence[Mapping[str, float]], labels: Sequence[str]) -> float:
-    """Mean squared distance from the right answer, summed over the labels (Brier, 1950): 0 is perfect, 2 the worst."""
-    total = 0.0
-    for d, label in zip(distributions, labels, strict=True):
-        total += sum((p - (name == label)) ** 2 for name, p in d.items())
-    return total / len(labels)
+def brier(distributions: Sequence[Mapping[str, float]], labels: Sequence[str]) -> Figure:
+    """Mean squared distance from the right answer, summed over the labels (Brier, 1950), with its interval: 0 is perfect, 2 worst."""
+    import numpy as np
+
+    each = np.array([sum((p - (name == label)) ** 2 for name, p in d.items()) for d, label in zip(distributions, labels, strict=True)])
+    return _resampled(len(each), lambda picked: float(each[picked].mean()), np.arange(len(each)), ranked=False)
 
 
 def risk_coverage(sure: Sequence[float], right: Sequence[bool], points: int = 20) -> list[Point]:
     """Error rate among the surest answers, for growing shares of them."""
     order = sorted(range(len(sure)), key=lambda i: -sure[i])
-    curve: list[Point] = []
-    for step in range(1, points + 1):
-        part = order[: max(1, len(order) * step // points)]
-        curve.append(Point(at=len(part) / len(order), rate=sum(not right[i] for i in part) / len(part), n=len(part)))
-    return curve
+    wrong = [0, *accumulate(not right[i] for i in order)]
+    taken = [max(1, len(order) * step // points) for step in range(1, points + 1)]
+    return [Point(at=n / len(order), rate=wrong[n] / n, n=n) for n in taken]
 
 
-def with_error_bars(count: int, figure: Callable[[Sequence[int]], float], *, seed: int = 0) -> Figure:
-    """A figure over ``count`` labels, given by their indexes, with its bootstrap interval."""
-    draw = random.Random(seed)  # noqa: S311 -- reproducible error bars, not a secret
-    resampled = sorted(figure(draw.choices(range(count), k=count)) for _ in range(RESAMPLES))
-    low, high = resampled[int(0.025 * RESAMPLES)], resampled[int(0.975 * RESAMPLES) - 1]
-    return Figure(value=figure(range(count)), low=low, high=high)
+def _resampled(count: int, figure: Callable[[Any], float], whole: Any, *, ranked: bool, seed: int = 0) -> Figure:
+    """A figure over ``count`` labels, given by their indexes, with the interval of its values on resamples of them."""
+    import numpy as np
+
+    draw = np.random.default_rng(seed)
+    values: list[float] = []
+    for _ in range(RESAMPLES):
+        picked = draw.integers(0, count, count)
+        if ranked:
+            picked = np.repeat(whole, np.bincount(picked, minlength=count))
+        values.append(figure(picked))
+    values.sort()
+    return Figure(value=figure(whole), low=values[int(0.025 * RESAMPLES)], high=values[int(0.975 * RESAMPLES) - 1])

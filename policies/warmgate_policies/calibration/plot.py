@@ -1,4 +1,4 @@
-"""A reliability plot and a risk–coverage curve as one SVG, drawn from a policy file's entry."""
+"""A reliability plot and a risk–coverage curve for each entry of a policy file, as one SVG."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from warmgate_policies.calibration.measures import Point
 from warmgate_policies.calibration.policyfile import Entry
 
 SIDE, GAP = 260, 60
+HIGH = SIDE + 2 * GAP - 10
 
 
-def svg(entry: Entry) -> str:
-    """The two charts beside each other, 680 × 370 units, readable on light and dark ground."""
+def svg(entries: Sequence[Entry]) -> str:
+    """A row of two charts for each entry, readable on light and dark ground."""
+    rows = "".join(f'<g transform="translate(0 {HIGH * row})">{_row(entry)}</g>' for row, entry in enumerate(entries))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {3 * GAP + 2 * SIDE} {HIGH * len(entries)}" role="img" '
+        f'font-family="system-ui, sans-serif" font-size="12" fill="#888"><title>{len(entries)} questions</title>{rows}</svg>\n'
+    )
+
+
+def _row(entry: Entry) -> str:
     left = _frame(GAP, "confidence, calibrated", "share right") + _diagonal(GAP) + _line(entry.reliability, GAP, "#2a78d6")
     start = 2 * GAP + SIDE
     top = max([p.rate for p in entry.curve] + [entry.max_error]) * 1.1 or 1.0
@@ -23,11 +32,7 @@ def svg(entry: Entry) -> str:
     right += f'<text x="{start + SIDE}" y="{promised - 5:.1f}" text-anchor="end">promised {entry.max_error:g}</text>'
     ece = f"ECE {entry.ece['raw'].value:.3f} raw, {entry.ece['calibrated'].value:.3f} calibrated"
     title = escape(f"{entry.id}: {entry.model}, {entry.dialect}, {entry.labels:,} labels; {ece}")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {3 * GAP + 2 * SIDE} {SIDE + 2 * GAP - 10}" role="img" '
-        f'font-family="system-ui, sans-serif" font-size="12" fill="#888"><title>{title}</title>'
-        f'<text x="{GAP}" y="24" font-size="14">{title}</text>{left}{right}</svg>\n'
-    )
+    return f'<text x="{GAP}" y="24" font-size="14">{title}</text>{left}{right}'
 
 
 def _frame(x: int, across: str, up: str) -> str:

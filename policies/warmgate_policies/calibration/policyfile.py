@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
@@ -31,6 +32,11 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
     bound: float
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a threshold that is no probability: it would take every answer, or none."""
+        if not 0 <= self.at <= 1:
+            raise ValueError(f"the threshold {self.at!r} is no probability")
+
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
     """A state that is asked again by ``calibrate --check``, and what was answered then."""
@@ -49,6 +55,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         fingerprint: Hash of the question, options in order.
         question: The question as asked.
         labels: How many labels are behind this.
+        repeated: How many of them are of a state that another had before. The promise is on questions drawn as the labels were: ones that
+            come again and again are to be among them as often as they come, and a file that is there twice promises too much.
+        contradicted: States that were labelled both ways.
         max_error: Error rate promised from each threshold on.
         confidence: Probability that all promises of this entry hold.
         fit: From raw to calibrated probabilities.
@@ -77,6 +86,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     reliability: list[Point]
     pinned: list[Pinned] = []
     policy: str = ""
+    repeated: int = 0
+    contradicted: int = 0
 
     @property
     def key(self) -> Key:
@@ -104,7 +115,7 @@ class PolicyFile(msgspec.Struct, frozen=True, kw_only=True):
         """From a file's bytes.
 
         Raises:
-            InputError: Not a policy file, or one of another version of the schema.
+            InputError: Not a policy file, one of another version of the schema, or one that was changed after it was made.
         """
         try:
             found = msgspec.json.decode(data, type=cls)
@@ -112,12 +123,20 @@ class PolicyFile(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(f"is not a policy file ({fault})", where=where, mend="warmgate calibrate makes one") from None
         if found.schema != SCHEMA:
             raise InputError(f"has the schema {found.schema!r}, not {SCHEMA}", where=where, mend="calibrate again")
+        if found.version != version_of(found.entries):
+            why = "was changed after it was made: its entries are not those of its version, and promise nothing"
+            raise InputError(why, where=where, mend="calibrate again; what you want goes into --max-error and --confidence")
         return found
 
     def entry(self, question: Question, *, model: str, dialect: str, policy: str = "") -> Entry | None:
         """The entry that holds for exactly this question, model and dialect, on facts that exactly these rules resolved."""
         key = Key(model, dialect, fingerprint(question), policy)
         return next((e for e in self.entries if e.key == key), None)
+
+
+def version_of(entries: list[Entry]) -> str:
+    """Hash of the entries."""
+    return sha256(msgspec.json.encode(entries, order="deterministic")).hexdigest()[:12]
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):

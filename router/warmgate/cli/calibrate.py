@@ -41,7 +41,7 @@ AT_ONCE = 8
 )
 @click.option("--deadline-ms", type=click.IntRange(min=1), default=30_000, show_default=True, metavar="MS", help="For each question.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key.")
-@click.option("--plot", metavar="FILE.svg", help="Reliability and risk–coverage of the first question.")
+@click.option("--plot", metavar="FILE.svg", help="Draw reliability and risk–coverage of each question.")
 @click.option(
     "--json", default="-", show_default=True, metavar="PATH|-", help="Where the policy file, or the check's findings, are written."
 )
@@ -52,6 +52,8 @@ def command(labels: str | None, check: str | None, json: str, **given: Any) -> i
     if check is not None:
         return _check(check, json, given)
     assert labels is not None
+    if given["plot"] and not given["plot"].lower().endswith(".svg"):
+        raise OptionError("the plot is an SVG picture", where=f"--plot {given['plot']}", mend="name a file that ends in .svg")
     from warmgate_policies.calibration import calibrate, parse_labels
 
     data = read_bytes(labels, MAX_LABELS_BYTES, where=labels)
@@ -66,7 +68,7 @@ def command(labels: str | None, check: str | None, json: str, **given: Any) -> i
     if given["plot"]:
         from warmgate_policies.calibration.plot import svg
 
-        write_bytes(given["plot"], svg(policy.entries[0]).encode())
+        write_bytes(given["plot"], svg(policy.entries).encode())
     for entry in policy.entries:
         say(_told(entry))
     return 0
@@ -76,8 +78,16 @@ def _told(entry: Entry) -> str:
     sides = [
         f"{name} from {s.at:g} on ({s.accepted} labels, {s.errors} wrong, error ≤ {s.bound:.3f})" for name, s in entry.thresholds.items()
     ]
+    if "*" not in entry.thresholds:
+        from warmgate.questions import parse_questions
+
+        names = parse_questions({"question": entry.question})["question"].labels
+        sides += [f"{name} never (no threshold could be promised)" for name in names if name not in entry.thresholds]
     ece = f"ECE {entry.ece['raw'].value:.3f} raw, {entry.ece['calibrated'].value:.3f} calibrated"
-    return f"{entry.id} ({entry.model}, {entry.dialect}, {entry.labels} labels): take {'; '.join(sides)}; {ece}"
+    odd = f"; {entry.repeated} labels are of a state met before" if entry.repeated else ""
+    odd += f", {entry.contradicted} states are labelled in more than one way" if entry.contradicted else ""
+    pins = "" if entry.pinned else "; --check cannot be used, since the labels carry no states"
+    return f"{entry.id} ({entry.model}, {entry.dialect}, {entry.labels:,} labels): take {'; '.join(sides)}; {ece}{odd}{pins}"
 
 
 def _check(path: str, json: str, given: dict[str, Any]) -> int:
@@ -91,6 +101,7 @@ def _check(path: str, json: str, given: dict[str, Any]) -> int:
     findings: list[dict[str, Any]] = []
     for entry in policy.entries:
         if not entry.pinned:
+            say(f"{entry.id} ({entry.model}): not checked: it holds no pinned states")
             continue
         question = parse_questions({"question": entry.question})["question"]
         states = [pin.state for pin in entry.pinned]

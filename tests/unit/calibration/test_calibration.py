@@ -16,6 +16,7 @@ from warmgate_policies.calibration import PolicyFile, calibrate, parse_labels, t
 from warmgate_policies.calibration.bounds import GRID, labels_needed, threshold, upper_bound
 from warmgate_policies.calibration.drift import compare
 from warmgate_policies.calibration.fit import Fit, learn
+from warmgate_policies.calibration.measures import brier, expected_calibration_error, reliability, risk_coverage
 from warmgate_policies.calibration.plot import svg
 
 QUESTION = {"type": "noul", "instructions": "Is this command risky?", "criteria": None}
@@ -154,7 +155,11 @@ def test_answers_that_are_too_often_wrong_get_no_threshold():
         (json.dumps({"question": QUESTION, "label": "yes"}), "names no model"),
         (json.dumps({"question": {"type": "x"}, "model": "m", "label": "yes"}), "type"),
         (json.dumps({"question": QUESTION, "model": "m", "label": "yes", "probabilities": {"yes": 2, "no": 0}}), "probability"),
-        (json.dumps({"question": QUESTION, "model": "m", "label": "yes", "probabilities": {"yes": "x"}}), "float"),
+        (json.dumps({"question": QUESTION, "model": "m", "label": "yes", "probabilities": {"yes": "x"}}), "no number"),
+        (json.dumps({"question": QUESTION, "model": "m", "label": "yes", "probabilities": {"yes": True, "no": False}}), "no number"),
+        (json.dumps({"question": QUESTION, "model": "m", "label": "yes"}), "neither probabilities nor a state"),
+        (json.dumps({"question": QUESTION, "model": "m", "label": "yes", "state": float("nan")}), "cannot be kept"),
+        (json.dumps({"question": QUESTION, "model": "m", "label": "yes", "state": ["\ud800"]}), "cannot be kept"),
         ("", "holds no label"),
     ],
 )
@@ -171,6 +176,14 @@ def test_a_policy_file_survives_being_written(policy):
     assert again == policy
     with pytest.raises(InputError, match="not a policy file"):
         PolicyFile.parse(b"{}", where="p.json")
+    with pytest.raises(InputError, match="was changed after it was made"):
+        PolicyFile.parse(msgspec.json.encode(policy).replace(b'"at":0.', b'"at":0.0'), where="p.json")
+    for field, value in (("at", -5), ("temperature", 0)):
+        made = json.loads(msgspec.json.encode(policy))
+        part = made["entries"][0]["fit"] if field == "temperature" else made["entries"][0]["thresholds"]["yes"]
+        part[field] = value
+        with pytest.raises(InputError, match="not a policy file"):
+            PolicyFile.parse(json.dumps(made).encode(), where="p.json")
     with pytest.raises(InputError, match="calibrate again"):
         PolicyFile.parse(msgspec.json.encode(policy).replace(b"policy/1", b"policy/9"), where="p.json")
 
@@ -185,8 +198,45 @@ def test_drift_is_a_moved_answer_a_flipped_one_or_none(policy):
     assert compare(entry, [None] * len(then)).drifted
 
 
+def test_a_version_is_the_same_however_states_are_written():
+    """Else a file would be refused that nobody touched."""
+    import msgspec
+
+    states = [1, 1.0, -0.0, 1e300, 5e-324, 0.1 + 0.2, "é\u2028", "", [], {"b": 1, "a": [None, True]}, 2**63, 2**70, "text"]
+    lines = [{**json.loads(line), "state": states[i % len(states)]} for i, line in enumerate(rows(400).splitlines())]
+    made = calibrate(parse_labels("\n".join(map(json.dumps, lines)).encode(), where="f"), max_error=0.3)
+    assert PolicyFile.parse(msgspec.json.format(msgspec.json.encode(made), indent=1), where="p") == made
+
+
+def test_labels_that_repeat_or_contradict_are_counted():
+    """The promise is on draws like the labels: a file that is there twice promises too much, and only its maker can know."""
+    lines = [json.loads(line) for line in rows(400).splitlines()]
+    for line in lines[:10]:
+        line["state"] = "same"
+    entry = calibrate(parse_labels("\n".join(map(json.dumps, lines)).encode(), where="f"), max_error=0.3).entries[0]
+    assert (entry.repeated, entry.contradicted) == (9, 1)
+
+
+def test_figures_with_error_bars_are_what_their_definitions_say():
+    sure, right = [0.6, 0.7, 0.8, 0.9], [True, False, True, True]
+    ece = expected_calibration_error(sure, right)
+    assert ece.value == pytest.approx((0.4 + 0.7 + 0.2 + 0.1) / 4)  # a bin each
+    assert ece.low <= ece.value <= ece.high + 0.2
+    many = [0.7] * 1000
+    hits = [i % 10 < 7 for i in range(1000)]
+    assert expected_calibration_error(many, hits).value == pytest.approx(
+        sum(abs(p.at - p.rate) * p.n for p in reliability(many, hits)) / 1000
+    )
+    score = brier([{"yes": p, "no": 1 - p} for p in sure], ["yes" if hit else "no" for hit in right])
+    assert score.value == pytest.approx(2 * (0.16 + 0.49 + 0.04 + 0.01) / 4)
+    assert score.low <= score.value <= score.high
+    curve = risk_coverage(sure, right, points=4)
+    assert [(p.at, p.rate, p.n) for p in curve] == [(0.25, 0, 1), (0.5, 0, 2), (0.75, 1 / 3, 3), (1.0, 0.25, 4)]
+
+
 def test_the_plot_is_one_well_formed_picture(policy):
-    ET.fromstring(svg(policy.entries[0]))
+    picture = ET.fromstring(svg([*policy.entries, *policy.entries]))
+    assert len(picture.findall("{http://www.w3.org/2000/svg}g")) == 2
 
 
 def test_a_fit_keeps_distributions_distributions():
