@@ -48,17 +48,16 @@ def narrowed(toolsets: Sequence[Toolset], answers: Mapping[str, Answer], *, limi
         answers: What the first step said.
         limit: Questions still allowed.
     """
-    by_option = {option_of(t): t for t in toolsets}
+    by_option = _by_option(toolsets)
     likely: list[tuple[float, Toolset]] = []
     for answer in answers.values():
         if not answer.id.startswith("family") or not believable(answer):
             continue
         if answer.probabilities is None:
-            if (toolset := by_option.get(str(answer.value))) is not None:
-                likely.append((1.0, toolset))
+            likely += [(1.0, toolset) for toolset in by_option.get(str(answer.value), ())]
             continue
         chance = 1 / len(answer.probabilities)
-        likely += [(p, by_option[o]) for o, p in answer.probabilities.items() if o in by_option and p >= chance]
+        likely += [(p, toolset) for o, p in answer.probabilities.items() if p >= chance for toolset in by_option.get(o, ())]
     likely.sort(key=lambda pair: -pair[0])
     return {_id("mount", i): _noul(toolset) for i, (_, toolset) in enumerate(likely[:limit])}
 
@@ -68,22 +67,23 @@ def wanted(toolsets: Sequence[Toolset], asked: Mapping[str, Question], answers: 
 
     A choice speaks for its toolsets only where no yes-or-no did.
     """
-    by_option = {option_of(t): t.name for t in toolsets}
-    by_text = {_noul(t).instructions: t.name for t in toolsets}
+    by_option = _by_option(toolsets)
+    by_text: dict[str, list[Toolset]] = {}
+    for toolset in toolsets:
+        by_text.setdefault(_noul(toolset).instructions, []).append(toolset)
     found: dict[str, float] = {}
     for id_, question in asked.items():
         answer = answers.get(id_)
         if answer is None or not isinstance(question, Choice) or not believable(answer):
             continue
         for option in question.labels:
-            if (name := by_option.get(option)) is not None:
-                found[name] = (answer.probabilities or {}).get(option, 1.0 if answer.value == option else 0.0)
+            p = (answer.probabilities or {}).get(option, 1.0 if answer.value == option else 0.0)
+            found |= {toolset.name: p for toolset in by_option.get(option, ())}
     for id_, question in asked.items():
         answer = answers.get(id_)
         if answer is None or not isinstance(question, Noul) or not believable(answer):
             continue
-        if (name := by_text.get(question.instructions)) is not None:
-            found[name] = float(answer.value)
+        found |= {toolset.name: float(answer.value) for toolset in by_text.get(question.instructions, ())}
     return found
 
 
@@ -113,6 +113,14 @@ def nearest(toolsets: Sequence[Toolset], context: str, limit: int) -> list[Tools
     return [toolsets[i] for i in sorted(best)]
 
 
+def _by_option(toolsets: Sequence[Toolset]) -> dict[str, list[Toolset]]:
+    """Option → the toolsets it stands for: names that look the same share one, and its answer."""
+    found: dict[str, list[Toolset]] = {}
+    for toolset in toolsets:
+        found.setdefault(option_of(toolset), []).append(toolset)
+    return found
+
+
 def option_of(toolset: Toolset) -> str:
     """A toolset's name as a label: a hostile server's name must not carry markup or lines into a question."""
     name = plain(toolset.name, 64)
@@ -124,6 +132,7 @@ def option_of(toolset: Toolset) -> str:
 
 def plain(words: str, limit: int) -> str:
     """One line of printable text without control markup."""
+    words = unicodedata.normalize("NFC", words[: 20 * limit])  # two spellings of one name are one; a description of megabytes is cut first
     line = " ".join("".join(c if unicodedata.category(c)[0] != "C" else " " for c in MARKUP.sub(" ", words)).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 

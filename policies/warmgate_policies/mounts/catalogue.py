@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from warmgate.mounting import tool_name
 BYTES_PER_TOKEN = 4
 """Bytes of compact JSON taken for one token where no tokenizer is at hand: the replay's own default, so that both price alike."""
 
-_SERVER = re.compile(r"^(?:mcp__)?(?P<server>[A-Za-z0-9][A-Za-z0-9-]*(?:_[A-Za-z0-9-]+)*?)(?:__|\.|/|:)(?P<tool>.+)$")
+_SERVER = re.compile(r"^(?:mcp__)?(?P<server>[^\s_./:]+(?:_[^\s_./:]+)*?)(?:__|\.|/|:)(?P<tool>.+)$")
 """``mcp__github__create_issue`` (Claude Code), ``github__create_issue``, ``github.create_issue``, ``github/create_issue``."""
 
 
@@ -166,7 +167,7 @@ def _group(name: str, groups: Mapping[str, Sequence[str]]) -> str:
     for group, patterns in groups.items():
         if _matches(name, patterns):
             return group
-    found = _SERVER.match(name)
+    found = _SERVER.match(unicodedata.normalize("NFC", name))
     return found["server"] if found is not None else name
 
 

@@ -190,6 +190,43 @@ def test_a_toolset_that_calls_itself_nothing_cannot_take_the_answer_nothing():
     assert option_of(Catalogue([tool(NOTHING)]).toolsets[NOTHING]) != NOTHING
 
 
+def test_names_that_look_the_same_stop_no_question():
+    """One server with a name in two spellings would else keep every session from being narrowed."""
+    names = [
+        "\u00e9__a",
+        "e\u0301__b",
+        "x" * 80 + "1__c",
+        "x" * 80 + "2__d",
+        "\u65e5\u672c\u8a9e__\u691c\u7d22",
+        "\ud800__e",
+        "a\u202eb__f",
+    ]
+    tools = [tool(n) for n in names] + [tool(f"s{i}__go") for i in range(20)]
+    policy = ToolMounts(MountOptions(lengths=(900,) * 5))
+    mounts = settle(policy, Turn("s", user("search in Japanese"), tools), None, ("\u65e5\u672c\u8a9e",))
+    assert mounts.tools == (names[4],)
+    both = settle(policy, Turn("t", user("look"), tools), None, ("\u00e9",))
+    assert both.tools == (names[0], names[1])  # one name to a reader, so one answer
+
+
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [
+        ("mcp__git-hub__create_issue", "git-hub"),
+        ("mcp__my_server__x__y", "my_server"),
+        ("git.create", "git"),
+        ("git/create", "git"),
+        ("\u65e5\u672c\u8a9e__\u691c\u7d22", "\u65e5\u672c\u8a9e"),
+        ("read_file", "read_file"),
+        ("__init__", "__init__"),
+        ("a" * 5_000 + "!", "a" * 5_000 + "!"),
+        ("a_" * 5_000, "a_" * 5_000),
+    ],
+)
+def test_the_server_is_told_from_a_name_of_any_script_and_length(name, server):
+    assert list(Catalogue([tool(name)]).toolsets) == [server]
+
+
 # -- prices and life -------------------------------------------------------------------------------------------------------------------
 
 
