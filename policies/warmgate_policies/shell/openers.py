@@ -15,6 +15,8 @@ from typing import Any, cast
 from warmgate_policies.shell.trees import Tree, items, kid, kids
 
 _OPENER = re.compile(rb"`|\$[({\[]|[<>]\(")
+_UNDONE_IN_TICKS = re.compile(rb"\\[\\$`\"]")
+"""Between backticks bash takes these backslashes off first, in single quotes too, once for each nesting; parsers differ in how."""
 _HEADS = {"CmdSubst": "Left", "ParamExp": "Dollar", "ArithmExp": "Left", "ProcSubst": "OpPos"}
 
 
@@ -50,6 +52,8 @@ def doubts_of(source: bytes, tree: Tree) -> tuple[list[str], bool]:
             starts.add(_at(node, "Pos"))
             if node.get("Backquotes"):
                 closers.add(_at(node, "Right"))
+                if _UNDONE_IN_TICKS.search(source, _at(node, "Left"), _at(node, "Right")):
+                    doubts.append("backslashes between backticks can be read in two ways")
             if kind == "ArithmExp":
                 arithmetic.append((_at(node, "Pos"), _at(node, "End")))
         elif kind == "SglQuoted":

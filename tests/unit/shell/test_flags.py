@@ -10,8 +10,55 @@ from warmgate_policies.shell import Judge
 from warmgate_policies.shell.rules import Pack, Program, combine, load, read_pack
 
 TAKES_ANY_TEXT = frozenset(
-    "source . cd pushd chdir popd dirs echo printf unset getopts set shopt alias unalias exit return break continue true false : times "
-    "shift bg fg caller suspend logout let test [ expr export declare typeset local readonly artisan manage.py kubectl oc k3s k9s kubectx kubens kubeseal".split()
+    [
+        "source",
+        ".",
+        "cd",
+        "pushd",
+        "chdir",
+        "popd",
+        "dirs",
+        "echo",
+        "printf",
+        "unset",
+        "getopts",
+        "set",
+        "shopt",
+        "alias",
+        "unalias",
+        "exit",
+        "return",
+        "break",
+        "continue",
+        "true",
+        "false",
+        ":",
+        "times",
+        "shift",
+        "bg",
+        "fg",
+        "caller",
+        "suspend",
+        "logout",
+        "let",
+        "test",
+        "[",
+        "expr",
+        "export",
+        "declare",
+        "typeset",
+        "local",
+        "readonly",
+        "artisan",
+        "manage.py",
+        "kubectl",
+        "oc",
+        "k3s",
+        "k9s",
+        "kubectx",
+        "kubens",
+        "kubeseal",
+    ]
 )
 """Builtins for which such a word is text or an error, and programs that do nothing without a subcommand."""
 

@@ -50,6 +50,22 @@ def test_each_spelling_alone(judge, spelling, tmp_path):
     assert judge.judge(spelling).verdict != "allow"
 
 
+FOUND = (
+    'echo "`echo \\`set -- $\'echo "a"\\\\\\\\\'b\\\\\\\\\'; bash <(echo "wg\\\\\\\\\\\\\\\\$(:)marker")\'; eval "$1"\\` x`"',
+    "bash <<<@ wgmarker",
+    "bash wgmarker",
+    "source wgmarker",
+    ". wgmarker",
+)
+"""What long runs found, in the kind's shortest form that still does it."""
+
+
+@pytest.mark.parametrize("command", FOUND)
+def test_what_long_runs_found(judge, command):
+    """A hole that was mended is open again."""
+    assert judge.judge(command).verdict != "allow"
+
+
 def test_most_layers_reach_the_marker(tmp_path):
     """The grammar would hide nothing, and the fuzz would prove nothing."""
     box = Sandbox(tmp_path)

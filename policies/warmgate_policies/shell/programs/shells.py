@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -83,11 +84,18 @@ def _script(walker: Walker, arg: Arg, name: str, site: Site, rest: list[Arg]) ->
 
     if arg.text in ("/dev/stdin", "-", "/dev/fd/0", "/proc/self/fd/0"):
         return run_stdin(walker, site, name)
+    _searched(walker, arg, name)
     stream = roles.run_file(walker, arg, name)
     if stream.text is not None:
         return walker.code(stream.text, arg, site.sink, tuple(rest))
     project_operands(walker, rest, name)
     return NOTHING_KNOWN
+
+
+def _searched(walker: Walker, arg: Arg, name: str) -> None:
+    """A script named without a folder is looked up among the programs as well (for ``source``: first)."""
+    if re.fullmatch(r"[\w+-]+", arg.text) and not any(walker.files.at(place.path) is not None for place, _ in roles.places(walker, arg)):
+        walker.find("ask", "dynamic.program", f"{name} {arg.text} may run a program of that name, not a file here", arg.start, arg.end)
 
 
 def evaluate(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
@@ -109,6 +117,7 @@ def source(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     if not args:
         return NOTHING_KNOWN
     target = args[0]
+    _searched(walker, target, name)
     if target.known and "/" not in target.text:
         target = replace(target, text="./" + target.text)
     base = target.text.rsplit("/", 1)[-1]
