@@ -24,7 +24,7 @@ from warmgate.engines._base import AgentPrompt
 from warmgate.engines.events import emit
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.wire import wire_question
-from warmgate.errors import EngineError
+from warmgate.errors import EngineError, NotSupported, RouteAbsent
 from warmgate.foreign import items, mapping, text
 from warmgate.prefix.hashes import Namespace, wire_names
 from warmgate.prefix.survival import Expectation, Outcome, Prompt, SurvivalTracker
@@ -54,6 +54,9 @@ CLOSE_S = 0.5
 AGAIN_S = 60.0
 """Until a worker that could not be followed, or has no tokenizer, is tried again."""
 
+
+BUSY_S = 5.0
+"""The same where it took too long."""
 
 Render = Callable[[], Awaitable[str | None]]
 """Renders a prompt. May ask the worker."""
@@ -245,6 +248,22 @@ class Watch:
             task.add_done_callback(tasks.discard)
         return False
 
+    def _muted(self, worker: str, fault: EngineError | None = None) -> None:
+        """Its tokenizer did not answer, or (without a fault) not in time: it is left alone, for a short while where it may just be busy."""
+        wait = AGAIN_S if isinstance(fault, RouteAbsent | NotSupported) else BUSY_S
+        self._mute[worker] = time.monotonic() + wait
+        why = "in time" if fault is None else f"({fault.code})"
+        self.reasons[worker] = f"its tokenizer did not answer {why}; it is asked again after {wait:.0f} s"
+
+    def _told(self, worker: str) -> None:
+        """Its tokenizer answers, again."""
+        if self._mute.pop(worker, None) is not None:
+            known = self._following.reasons.get(worker) if self._following is not None else None
+            if known is None:
+                self.reasons.pop(worker, None)
+            else:
+                self.reasons[worker] = known
+
     # -- reads ---------------------------------------------------------------------------------------------------------------------
 
     async def asked(self, session: str, request: AskRequest, salt: str | None, model: str, remote: Remote) -> Sent | None:
@@ -274,9 +293,10 @@ class Watch:
         try:
             held = await self._ids(session, model, prompt.prefix, space, remote)
             tails = [await self._tail(tail, model, remote) for tail in spoken]
-        except EngineError:
-            self._mute[worker] = time.monotonic() + AGAIN_S
+        except EngineError as fault:
+            self._muted(worker, fault)
             return None
+        self._told(worker)
         tracker = self.tracker
         assert tracker is not None
         prompts = [self._prompt(session, held, tail, model, salt, kind="read") for tail in tails]
@@ -385,15 +405,17 @@ class Watch:
             raise
         if late:
             look.cancel()
+            self._muted(worker)
             await asyncio.wait(late)
 
-    async def looked(self, session: str, wait_s: float = LOOK_S) -> _Coming | None:
+    async def looked(self, session: str, worker: str, wait_s: float = LOOK_S) -> _Coming | None:
         """Wait for the look of :meth:`coming`; one that takes longer than ``wait_s`` is given up."""
         task = self._looks.get().get(session)
         if task is not None:
             _, late = await asyncio.wait([task], timeout=wait_s)
             if late:
                 task.cancel()
+                self._muted(worker)
         return self._coming.get(session)
 
     async def _look(
@@ -410,12 +432,13 @@ class Watch:
                 return
             held = await self._ids(session, model, prompt, space, remote)
             opening = await self._opening(view, model, remote)
-        except EngineError:
-            self._mute[worker] = time.monotonic() + AGAIN_S
+        except EngineError as fault:
+            self._muted(worker, fault)
             return
         except Exception as fault:  # noqa: BLE001 -- nobody waits for a look but the figures
             self.failed(fault)
             return
+        self._told(worker)
         one = self._prompt(session, held, opening, model, salt, view=view)
         (expected,) = tracker.look(worker, replace(one, generation_tokens=len(opening)))
         self._coming[session] = _Coming(expected, held.ids + array("I", opening), space, decision)
@@ -441,7 +464,7 @@ class Watch:
             return None, None
 
     async def _came(self, session: str, worker: str, reported: Reported, answer: Any, wait_s: float) -> tuple[Outcome | None, str | None]:
-        coming = await self.looked(session, wait_s)
+        coming = await self.looked(session, worker, wait_s)
         self._coming.pop(session, None)
         tracker, names = self.tracker, self._following.names if self._following is not None else None
         if coming is None or tracker is None or names is None:
