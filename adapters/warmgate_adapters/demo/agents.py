@@ -36,6 +36,9 @@ KINDS: tuple[Kind, ...] = ("none", "separate", "json", "aligned")
 DEADLINE_MS = 60_000
 """For one decision: figures must not depend on how busy the machine is."""
 
+READY_S = 10.0
+"""Longest wait for a first worker to be found well."""
+
 ABOUT = 200
 """Characters kept of a call."""
 
@@ -226,7 +229,7 @@ async def opened(
         if recorded is not None:
             recorded.watch = gate.means.watch
         await stack.enter_async_context(gate)
-        if not await gate.pool.ready(DEADLINE_MS / 1000):
+        if not await gate.pool.ready(READY_S):
             raise Unreachable("does not answer", where=", ".join(workers.urls), mend="start them first")
         run = Run(workers, project, gate, ear, keeps)
         for talk in script.TALKS:
