@@ -6,7 +6,6 @@ import re
 from dataclasses import fields
 
 from tests.integration.docs.pages import ROOT
-from warmgate_policies.mounts.options import MountOptions
 from warmgate_policies.shell.facts import Facts
 from warmgate_policies.shell.policy import TOOLS, ShellOptions
 
@@ -32,9 +31,3 @@ def test_every_fact_is_there_with_its_default():
 def test_names_of_tools_are_those_of_the_code():
     row = next(line for line in PAGE.splitlines() if line.startswith("| `tools` |"))
     assert set(re.findall(r"`([\w]+)`", row.split("|")[2])) == set(TOOLS)
-
-
-def test_mount_options_that_are_named_exist():
-    named = re.findall(r"\(`(\w+)`", PAGE.split("## Mounts")[1].split("## Commands")[0])
-    assert named
-    assert set(named) <= set(MountOptions.model_fields)
