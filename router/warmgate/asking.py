@@ -12,7 +12,7 @@ import msgspec
 
 from warmgate.alignment.plan import State, json_state
 from warmgate.alignment.planning import Planned
-from warmgate.answers import Answer
+from warmgate.answers import Answer, Usage
 from warmgate.decision import Read
 from warmgate.engines import AskRequest, ChainResult, Deadline
 from warmgate.engines.wire import usage_of, wire_question
@@ -55,6 +55,32 @@ SLACK = 160
 """Tokens allowed for each question where a prompt's length is checked beforehand."""
 
 
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """What questions of one's own came to (:meth:`warmgate.gate.Gate.ask`).
+
+    Attributes:
+        id: Prefix of the request ids.
+        answers: Id of a question → its answer, for those that were answered.
+        unanswered: Id of a question → why, for the others.
+        usage: Tokens of the requests that answered.
+        worker: Base URL that was asked last.
+        reads: Requests in the order sent, each aligned or not and why.
+        reasons: Sentences for people.
+        flags: As a decision's.
+        elapsed_s: Seconds.
+    """
+
+    id: str
+    answers: dict[str, Answer]
+    unanswered: dict[str, str]
+    usage: Usage
+    worker: str
+    reads: tuple[Read, ...]
+    reasons: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    elapsed_s: float = 0.0
+
+
 class Asker:
     """The questions of one decision.
 
@@ -65,11 +91,22 @@ class Asker:
         agent: Where the agent's call goes.
         asked: Where the questions go; the same unless a sidecar answers.
         deadline: The decision's.
+        owner: The session whose worker it is, where the turn's own key is one that only the books are kept under.
     """
 
-    def __init__(self, means: Means, turn: Turn, decision_id: str, agent: Binding, asked: Binding, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        means: Means,
+        turn: Turn,
+        decision_id: str,
+        agent: Binding,
+        asked: Binding,
+        deadline: Deadline,
+        owner: str | None = None,
+    ) -> None:
         self._means = means
         self._turn = turn
+        self._owner = turn.session if owner is None else owner
         self.id = decision_id
         self._deadline = deadline
         self.agent = agent
@@ -127,6 +164,12 @@ class Asker:
         result = await self._send(request, "facts", None, None, None)
         self.told |= result.answers
         return result
+
+    async def about(self, questions: Mapping[str, Question], state: Any) -> ChainResult:
+        """Ask about a state of one's own, as JSON."""
+        model = self._turn.model if not self.sidecar else None
+        request = replace(self._request(questions, state), model=model, cache_salt=self.salt)
+        return await self._send(request, "json", None, None, None)
 
     async def plan(self, tools: Sequence[Mapping[str, Any]]) -> tuple[Planned, Finding]:
         """The state to ask on, and what is known of the worker's cache."""
@@ -234,7 +277,7 @@ class Asker:
 
     def headers(self, binding: Binding) -> dict[str, str]:
         """What every call of this session carries to a worker: its session header, and what a gateway hashes."""
-        return {**session_headers(self._means.settings.session_header, self._turn.session, binding), **self._means.tell.headers(self.id)}
+        return {**session_headers(self._means.settings.session_header, self._owner, binding), **self._means.tell.headers(self.id)}
 
     async def _send(
         self,
@@ -315,7 +358,7 @@ class Asker:
             async with asyncio.timeout(self._deadline.remaining()):
                 if not await self._means.pool.found_dead(worker):
                     return False
-                self.asked = await self._means.pool.acquire(self._turn.session, role, timeout_s=self._deadline.remaining())
+                self.asked = await self._means.pool.acquire(self._owner, role, timeout_s=self._deadline.remaining())
         except (TimeoutError, EngineError):
             return False
         if not self.sidecar:

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self
 
 from warmgate.alignment.template import ChatTemplate
-from warmgate.asking import Asker, session_headers
+from warmgate.asking import Answered, Asker, session_headers
 from warmgate.decision import Decision, Observation
 from warmgate.engines import Deadline
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.portal import get_portal
-from warmgate.errors import OptionError, TemplateError, WarmgateError
+from warmgate.errors import OptionError, QuestionError, TemplateError, WarmgateError
 from warmgate.judging import Judge
 from warmgate.means import ChainOf, Means
 from warmgate.mounting import Memory, Mounter
 from warmgate.observing import finished, observe, unseen
 from warmgate.policy import CallPolicy, MountPolicy
+from warmgate.questions import Question
 from warmgate.settings import Settings
 from warmgate.telemetry.protocol import Approval, Started, Telemetry
-from warmgate.turn import Turn
+from warmgate.turn import MAX_SESSION, Turn
 from warmgate.workers import WorkerPool
 from warmgate.workers.binding import Binding
 
@@ -167,6 +168,56 @@ class Gate:
             return unseen(f"the gate does not open: {fault.what}")
         return await observe(self.means, self.memory, turn, usage, deadline)
 
+    async def ask(self, turn: Turn, questions: Mapping[str, Question], *, state: Any = None, deadline_ms: float | None = None) -> Answered:
+        """Ask questions of one's own where a decision would be made: on the session's worker, on the agent's own prefix where it can be.
+
+        Mounts nothing and judges nothing. The ledger of the session's calls knows nothing of it, since what is asked about need not be the
+        agent's next prompt.
+
+        Args:
+            turn: The session; and what is asked about, its messages and those of its tools that the agent's prompt carries.
+            questions: Id → question.
+            state: Asked about instead of the turn's messages, as JSON.
+            deadline_ms: Milliseconds it may take; the settings' where none is given.
+
+        Raises:
+            QuestionError: There is no question.
+            WarmgateError: No worker could be named. Whatever else went wrong is said of each question in ``unanswered``.
+        """
+        if not questions:
+            raise QuestionError("needs at least one question", field="questions")
+        started, id_ = time.monotonic(), token_hex(8)
+        deadline = Deadline((self.settings.deadline_ms if deadline_ms is None else deadline_ms) / 1000)
+        await self._opened(deadline.remaining() * OPENING)
+        agent = await self.pool.acquire(turn.session, timeout_s=deadline.remaining())
+        asked, spread = agent, None
+        if self.settings.gate_workers:
+            asked, spread = await self._sidecar(turn, deadline)
+        beside = replace(turn, session=_beside(turn.session), proposed_calls=())
+        asker = Asker(self.means, beside, id_, agent, asked, deadline, turn.session)
+        if spread is not None:
+            asker.reasons.append(spread)
+        flags: tuple[str, ...] = ()
+        if state is None:
+            found = self.means.planning.forged(asker.model, beside)
+            if found:
+                asker.reasons.append(f"{found[0].where}: control markup in what was asked about; it may have answered for itself")
+                flags = ("forged_markup",)
+            result = await asker.ask(questions, self.memory.offered(turn))
+        else:
+            result = await asker.about(questions, state)
+        return Answered(
+            id=id_,
+            answers=result.answers,
+            unanswered=result.unanswered,
+            usage=result.usage,
+            worker=asker.asked.worker,
+            reads=tuple(asker.reads),
+            reasons=tuple(asker.reasons),
+            flags=flags,
+            elapsed_s=time.monotonic() - started,
+        )
+
     async def base_url(self, session: str) -> str:
         """The worker of a session, for clients that take a URL alone. Ask again at every turn: a worker may have been lost."""
         return await self.pool.base_url(session)
@@ -175,8 +226,9 @@ class Gate:
         """Forget a session that has ended."""
         self.memory.forget(session)
         self.means.trails.forget(session)
-        self.means.watch.forget(session)
-        self.means.planning.forget(session)
+        for key in (session, _beside(session)):
+            self.means.watch.forget(key)
+            self.means.planning.forget(key)
         ended = getattr(self.mounts, "ended", None)
         if ended is not None:
             ended(session)
@@ -346,6 +398,10 @@ class Gate:
         """See :meth:`observe`."""
         return get_portal().run(self.observe(turn, usage))
 
+    def ask_sync(self, turn: Turn, questions: Mapping[str, Question], *, state: Any = None, deadline_ms: float | None = None) -> Answered:
+        """See :meth:`ask`."""
+        return get_portal().run(self.ask(turn, questions, state=state, deadline_ms=deadline_ms))
+
     def release_sync(self, session: str) -> None:
         """See :meth:`release`."""
         get_portal().run(self.release(session))
@@ -359,6 +415,11 @@ class Gate:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _beside(session: str) -> str:
+    """The key under which the books of questions beside a session's decisions are kept."""
+    return f"{session}/questions"[:MAX_SESSION]
 
 
 def _template(settings: Settings) -> ChatTemplate:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from secrets import token_hex
 from typing import Any, Self, cast
 
 from langchain_core.decisions import BaseDecisionModel, ClassifierResponse
@@ -15,7 +14,6 @@ from langchain_core.runnables.config import ensure_config
 from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, model_validator
 
 from warmgate.answers import Answer, Usage
-from warmgate.asking import Asker
 from warmgate.engines import AskRequest, Deadline, SystemOne
 from warmgate.engines.portal import get_portal
 from warmgate.errors import EngineError, OptionError
@@ -137,42 +135,21 @@ class SystemOneDecisionModel(BaseDecisionModel):
     async def _by_gate(
         self, gate: Gate, state: State, asked: Mapping[str, Question], session: str
     ) -> tuple[Mapping[str, Answer], Usage, str]:
-        deadline = Deadline(self.deadline_ms / 1000)
-        agent = await gate.pool.acquire(session, timeout_s=deadline.remaining())
-        target = agent
-        if gate.settings.gate_workers:
-            target = await gate.pool.acquire(session, "gate_workers", timeout_s=deadline.remaining())
         known = openings(gate).of(session)
         told = conversation(state) if self.align and not gate.settings.gate_workers else None
         aligned = told is not None and (known is None or known.first == told.messages[0].id)
-        messages: list[Mapping[str, Any]] = []
-        if told is not None and aligned:
-            plain(state)  # refuses media, wherever they stand
-            messages = _turns(told, known.system if known is not None else None)
+        written = plain(state)  # refuses media, wherever they stand
         turn = Turn(
-            f"{session}/decisions",  # the ledger of the agent's own calls knows nothing of these
-            messages,
+            session,
+            _turns(told, known.system if known is not None else None) if told is not None and aligned else [],
             known.tools if known is not None else (),
             template_kwargs=known.template_kwargs if known is not None else {},
             cache_salt=self.cache_salt or (known.cache_salt if known is not None else None),
             model=known.model if known is not None else None,
         )
-        asker = Asker(gate.means, turn, token_hex(8), agent, target, deadline)
-        if messages:
-            result = await asker.ask(asked, turn.tools)
-        else:
-            request = AskRequest(
-                questions=asked,
-                state=plain(state),
-                model=None if gate.settings.gate_workers else turn.model,
-                cache_salt=turn.cache_salt or gate.settings.cache_salt,
-                priority=gate.settings.priority,
-                request_id=asker.id,
-                headers=asker.headers(target),
-            )
-            result = await gate.means.chain(target.worker).ask(request, deadline=deadline)
-        why = "; ".join(dict.fromkeys([*result.unanswered.values(), *([result.reason] if result.reason else [])]))
-        return result.answers, result.usage, why
+        found = await gate.ask(turn, asked, state=None if turn.messages else written, deadline_ms=self.deadline_ms)
+        why = "; ".join(dict.fromkeys([*found.unanswered.values(), *(read.reason for read in found.reads if read.reason)]))
+        return found.answers, found.usage, why
 
 
 def _turns(told: Conversation, system: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
