@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warmgate.alignment.planning import Planning
-from warmgate.alignment.remote import MAX_BODY, Remote
+from warmgate.alignment.remote import MAX_BODY, Pieces, Remote
 from warmgate.alignment.template import ChatTemplate
 from warmgate.engines import Breakers, Chain, Deadline
 from warmgate.engines.http import Http
@@ -54,6 +54,7 @@ class Means:
     ) -> None:
         self.settings = settings
         self.planning = Planning(template, extend="prefix_read" in settings.engines)
+        self._pieces = Pieces()
         self.findings = Findings(self._measure, ttl_s=settings.reuse_ttl_s)
         self.trails = Trails()
         self.watch = Watch(settings, self.http)
@@ -94,7 +95,7 @@ class Means:
 
     def remote(self, binding: Binding, model: str, deadline: Deadline) -> Remote:
         """The worker's own tokenizer and template."""
-        return Remote(self.http(binding.worker), model, deadline, binding.headers)
+        return Remote(self.http(binding.worker), model, deadline, binding.headers, self._pieces)
 
     async def finding(self, binding: Binding, model: str, *, wait_s: float = 0.0) -> Finding:
         """Whether a shared prefix hits on a worker: as the settings say, as it was measured, or not known yet."""

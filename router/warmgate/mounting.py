@@ -184,4 +184,7 @@ def _list(mounts: Mounts) -> tuple[str, ...]:
 
 def tool_name(tool: Mapping[str, Any]) -> str:
     """The name of a tool schema; empty where it has none."""
+    function = tool.get("function")
+    if type(function) is dict and type(name := cast("dict[str, Any]", function).get("name")) is str and name:
+        return name  # asked of each of hundreds of tools, several times a turn
     return text(mapping(tool.get("function")).get("name")) or text(tool.get("name")) or ""

@@ -6,6 +6,7 @@ what the outcome says: run the call, give the model a text instead, or ask a per
 
 from warmgate_adapters.core.keeper import Judged, Keeper, Mounted
 from warmgate_adapters.core.outcomes import Ask, Execute, Outcome, Reject, outcome_from_json, outcome_to_json
+from warmgate_adapters.core.schemas import one_of_each
 from warmgate_adapters.core.state import SCHEMA, GateState, Record, Refusal, merge
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Refusal",
     "Reject",
     "merge",
+    "one_of_each",
     "outcome_from_json",
     "outcome_to_json",
 ]

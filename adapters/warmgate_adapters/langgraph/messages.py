@@ -12,6 +12,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from warmgate.foreign import mapping
 from warmgate.turn import ProposedCall
+from warmgate_adapters.core import one_of_each
 
 ANNOUNCES = "warmgate_announces"
 """Key in ``additional_kwargs`` of a message of ours; it is not sent to models."""
@@ -39,7 +40,7 @@ def openai_messages(messages: Sequence[Any]) -> list[dict[str, Any]]:
 
 def schemas(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     """Tools as a request carries them, in their order."""
-    return [convert_to_openai_tool(tool) for tool in tools]
+    return [one_of_each(convert_to_openai_tool(tool)) for tool in tools]
 
 
 def as_messages(messages: Any) -> list[AnyMessage]:

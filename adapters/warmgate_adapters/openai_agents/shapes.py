@@ -25,6 +25,7 @@ from agents.models.chatcmpl_converter import Converter
 
 from warmgate.foreign import items, mapping
 from warmgate.turn import ProposedCall
+from warmgate_adapters.core import one_of_each
 
 Message = dict[str, Any]
 
@@ -68,7 +69,8 @@ def handoff_schema(handoff: Handoff[Any, Any]) -> Message:
 def catalogue(tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]] = ()) -> list[Message]:
     """A request's tools, in the order sent; a handoff is a tool of its own, behind them."""
     known = [schema_of(tool) for tool in tools if not isinstance(tool, HostedMCPTool)]
-    return [schema for schema in known if schema is not None] + [handoff_schema(one) for one in handoffs]
+    made = [schema for schema in known if schema is not None] + [handoff_schema(one) for one in handoffs]
+    return [one_of_each(schema) for schema in made]
 
 
 def proposed(item: Any) -> ProposedCall | None:

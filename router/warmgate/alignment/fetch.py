@@ -10,6 +10,8 @@ costs two short renderings, however long the conversation is; the first turn of 
 from __future__ import annotations
 
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -21,6 +23,12 @@ from warmgate.alignment.template import ChatTemplate
 from warmgate.errors import BadRequest, TemplateError
 
 T = TypeVar("T")
+
+FRESH_S = 60.0
+"""How long a rendering stands, seconds: a server that was replaced may render otherwise."""
+
+KEPT_CHARACTERS = 4_000_000
+"""Characters of renderings kept."""
 
 MOST = 24
 """Renderings fetched for one piece of work at most. Taking a template apart takes four, a turn two to four."""
@@ -53,6 +61,8 @@ class ServerTemplate(ChatTemplate):
         self.appendable = False
         self.memo: dict[bytes, str | TemplateError] = {}
         """Renderings of the work under way."""
+        self._kept: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        self._size = 0
 
     def render(
         self,
@@ -74,12 +84,36 @@ class ServerTemplate(ChatTemplate):
         except (TypeError, ValueError, RecursionError) as fault:
             raise TemplateError(f"cannot be sent to the server ({fault})", where=self.name) from None
         key = blake2b(said, digest_size=16).digest()
-        found = self.memo.get(key)
+        found = self.memo.get(key) or self._fresh(key)
         if found is None:
             raise Wanted(key, messages, tools, add_generation_prompt, kwargs)
         if isinstance(found, TemplateError):
             raise TemplateError(found.what, where=self.name)
         return found
+
+    def keep(self, key: bytes, text: str) -> None:
+        """Keep a rendering for the other questions of its turn: the decision, the call's prediction and its check ask for the same one."""
+        if len(text) > KEPT_CHARACTERS // 8:
+            return
+        self._drop(key)
+        self._kept[key] = (text, time.monotonic())
+        self._size += len(text)
+        while self._size > KEPT_CHARACTERS:
+            self._drop(next(iter(self._kept)))
+
+    def _fresh(self, key: bytes) -> str | None:
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        if time.monotonic() - found[1] > FRESH_S:
+            self._drop(key)
+            return None
+        return found[0]
+
+    def _drop(self, key: bytes) -> None:
+        found = self._kept.pop(key, None)
+        if found is not None:
+            self._size -= len(found[0])
 
 
 async def drive(template: ChatTemplate, lock: threading.Lock, work: Callable[[], T], remote: Remote | None) -> T:
@@ -105,7 +139,10 @@ async def drive(template: ChatTemplate, lock: threading.Lock, work: Callable[[],
             except Wanted as wanted:
                 want = wanted
         assert remote is not None
-        memo[want.key] = await rendered(want, remote)
+        memo[want.key] = made = await rendered(want, remote)
+        if isinstance(template, ServerTemplate) and isinstance(made, str):
+            with lock:
+                template.keep(want.key, made)
     raise TemplateError(f"wants more than {MOST} renderings", where=template.name)
 
 

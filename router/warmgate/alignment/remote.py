@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from secrets import token_hex
 from typing import Any
@@ -17,6 +20,15 @@ from warmgate.foreign import mapping, mappings, sendable
 MAX_BODY = 32 << 20
 """Longest reply read, in bytes: the ids of a million tokens take about 7 MB."""
 
+FRESH_S = 60.0
+"""How long ids stand, seconds."""
+
+PIECE = 32_768
+"""Characters of the longest text whose ids are kept."""
+
+PIECES = 2_000_000
+"""Characters of all texts whose ids are kept."""
+
 Ids = tuple[int, ...]
 
 
@@ -28,6 +40,36 @@ class _Text(msgspec.Struct):
     prompt: str
 
 
+class Pieces:
+    """Ids of texts that a worker tokenized lately: a turn's decision, prediction and check all count the same new piece.
+
+    Safe across threads. What was tokenized by a worker that was replaced since is forgotten with time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, str, str], tuple[Ids, float]] = OrderedDict()
+        self._size = 0
+
+    def get(self, worker: str, model: str, text: str) -> Ids | None:
+        """The ids, where they are known and fresh."""
+        found = self._kept.get((worker, model, text))
+        return found[0] if found is not None and time.monotonic() - found[1] < FRESH_S else None
+
+    def keep(self, worker: str, model: str, text: str, ids: Ids) -> None:
+        """Keep them, if they are not of a whole long prompt."""
+        if len(text) > PIECE:
+            return
+        with self._lock:
+            if self._kept.pop((worker, model, text), None) is not None:
+                self._size -= len(text)
+            self._kept[worker, model, text] = (ids, time.monotonic())
+            self._size += len(text)
+            while self._size > PIECES:
+                (_, _, old), _ = self._kept.popitem(last=False)
+                self._size -= len(old)
+
+
 class Remote:
     """What a worker makes of texts and conversations.
 
@@ -36,12 +78,16 @@ class Remote:
         model: The model asked about.
         deadline: When to give up.
         headers: Sent along (what a gateway hashes).
+        pieces: Known ids of short texts.
     """
 
-    def __init__(self, http: Http, model: str, deadline: Deadline, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, http: Http, model: str, deadline: Deadline, headers: Mapping[str, str] | None = None, pieces: Pieces | None = None
+    ) -> None:
         self._http = http
         self._deadline = deadline
         self._headers = dict(headers or {})
+        self._pieces = pieces
         self.model = model
         self.worker = http.worker
 
@@ -53,7 +99,12 @@ class Remote:
         """
         if not text:
             return ()
-        return await self._tokenize({"prompt": text, "add_special_tokens": False})
+        known = self._pieces.get(self.worker, self.model, text) if self._pieces is not None else None
+        if known is None:
+            known = await self._tokenize({"prompt": text, "add_special_tokens": False})
+            if self._pieces is not None:
+                self._pieces.keep(self.worker, self.model, text, known)
+        return known
 
     async def chat_ids(
         self,
