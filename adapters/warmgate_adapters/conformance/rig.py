@@ -73,6 +73,7 @@ class Sets:
     def __init__(self, turns: Mapping[int, Sequence[str]], announce: Mapping[int, Sequence[str]] | None = None) -> None:
         self.turns = turns
         self.announce = announce or {}
+        self.restored: list[dict[str, Any]] = []
 
     def questions(self, turn: Turn, mounted: tuple[str, ...] | None) -> Mapping[str, Question]:
         """One."""
@@ -89,9 +90,13 @@ class Sets:
         offered = tuple(name for name in tools if name not in announced)
         return Mounts(tools=tools, strategy="append", changed=tools != mounted, reason="as told", offered=offered, announce=new)
 
+    def restore(self, session: str, *, offered: Sequence[str], announced: Sequence[str], mounted: Sequence[str]) -> None:
+        """Remembers what it was told of a session that goes on."""
+        self.restored.append({"session": session, "offered": (*offered,), "announced": (*announced,), "mounted": (*mounted,)})
+
 
 class Watched(Gate):
-    """A gate that remembers its decisions and observations, and can be taken down or held up."""
+    """A gate that remembers its decisions, observations and people's words, and can be taken down or held up."""
 
     down = False
     held: asyncio.Event | None = None
@@ -100,6 +105,7 @@ class Watched(Gate):
         super().__init__(*arguments, **named)
         self.decisions: list[tuple[Turn, Decision]] = []
         self.observations: list[tuple[str, Observation]] = []
+        self.words: list[tuple[str, str, str, bool, str]] = []
 
     async def decide(self, turn: Turn) -> Decision:
         """See :class:`Gate`."""
@@ -116,6 +122,11 @@ class Watched(Gate):
         observation = await super().observe(turn, usage)
         self.observations.append((turn.session, observation))
         return observation
+
+    def approval(self, decision: str, call: str, binding: str, *, approved: bool, tool: str = "") -> None:
+        """See :class:`Gate`."""
+        super().approval(decision, call, binding, approved=approved, tool=tool)
+        self.words.append((decision, call, binding, approved, tool))
 
     def judgings(self) -> int:
         """Decisions about calls."""

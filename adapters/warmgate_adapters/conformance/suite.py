@@ -184,6 +184,49 @@ class AdapterConformance:
             await agent.answer([Answer("approve")])
             assert world.ran == [("shell", "make install")]
 
+    async def test_a_persons_word_is_told_to_the_gate_once_and_fits_its_verdict(self, tmp_path: Path) -> None:
+        """Without these labels nobody can calibrate a threshold; one told twice counts double."""
+        self.needs("ask")
+        chat = (calls(MAKE, ("shell", {"command": "make all"})), calls(LS), says("done"), says("bye"))
+        async with self.world(tmp_path, *chat) as world:
+            agent = await world.open()
+            await agent.say("build")
+            assert world.gate.words == []
+            await agent.answer([Answer("approve"), Answer("reject")])
+            await agent.say("thanks")
+            verdicts = {
+                (decision.id, verdict.call, verdict.binding)
+                for _, decision in world.gate.decisions
+                for verdict in decision.verdicts.values()
+            }
+            assert sorted((approved, tool) for *_, approved, tool in world.gate.words) == [(False, "shell"), (True, "shell")]
+            assert {word[:3] for word in world.gate.words} <= verdicts
+            assert len({word[:3] for word in world.gate.words}) == 2
+
+    async def test_an_edit_is_no_word_on_the_call_that_was_asked_about(self, tmp_path: Path) -> None:
+        """It would teach that what a person changed was right, or wrong, as it stood."""
+        self.needs("ask", "edit")
+        async with self.world(tmp_path, calls(MAKE), says("fine")) as world:
+            agent = await world.open()
+            await agent.say("build")
+            await agent.answer([Answer("edit", {"command": "make install"})])
+            assert world.gate.words == []
+            await agent.answer([Answer("approve")])
+            assert [word[3] for word in world.gate.words] == [True]
+
+    async def test_after_a_restart_the_mount_policy_is_told_what_the_session_has(self, tmp_path: Path) -> None:
+        """A policy that forgot would change the list of tools, and with it the whole prefix."""
+        self.needs("restart", "announce")
+        mounts = Sets({1: ("read",), 2: ("read", "web")}, announce={2: ("web",)})
+        async with self.world(tmp_path, says("hello"), says("a"), says("b"), mounts=mounts) as world:
+            agent = await world.open()
+            await agent.say("hi")
+            await agent.say("search")
+            mounts.restored.clear()
+            await world.restart(Words())
+            await (await world.open()).say("again")
+            assert mounts.restored[0] == {"session": "s", "offered": ("read",), "announced": ("web",), "mounted": ("read", "web")}
+
     # -- the gate is down -----------------------------------------------------------------------------------------------------------
 
     async def test_without_a_gate_mounts_stay_and_calls_are_put_to_a_person(self, tmp_path: Path) -> None:

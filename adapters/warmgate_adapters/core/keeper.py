@@ -114,7 +114,10 @@ class Keeper:
     def offered(self, state: GateState) -> tuple[Mapping[str, Any], ...]:
         """The schemas that the session's requests carry."""
         names = state.offered if state.offered is not None else state.mounts
-        return self.tools if names is None else tuple(tool for tool in self.tools if tool_name(tool) in names)
+        if names is None or names == self.names:
+            return self.tools
+        offered = frozenset(names)
+        return tuple(tool for tool, name in zip(self.tools, self.names, strict=True) if name in offered)
 
     # -- before the calls it proposes --------------------------------------------------------------------------------------------------
 
@@ -148,6 +151,16 @@ class Keeper:
         """A person says yes to exactly this call. An edited call is another one: :meth:`judge` it."""
         record = msgspec.structs.replace(ask.record, approved=True)
         return state.with_(verdicts={place(batch, ask.call.id): record}), Execute(ask.call, ask.binding, record)
+
+    def heard(self, ask: Ask, *, approved: bool) -> None:
+        """Tell the gate a person's word on a call that was put to them: a label for ``warmgate calibrate``.
+
+        To be said once for each question, where a resumed run does not pass again. An edit is no word on the call that was asked about, and
+        a question that came from no decision labels nothing.
+        """
+        record = ask.record
+        if record.decision:
+            self.gate.approval(record.decision, record.call or ask.call.id, ask.binding, approved=approved, tool=ask.call.name)
 
     def refuse(
         self, state: GateState, ask: Ask, messages: Messages, *, message: str = "", user_turn: int | None = None
@@ -213,9 +226,12 @@ class Keeper:
     # -- inside ------------------------------------------------------------------------------------------------------------------------
 
     def _turn(self, state: GateState, messages: Messages, calls: Sequence[ProposedCall], user_turn: int | None) -> Turn:
-        """The turn. A gate that holds nothing of the session, or something else (an older checkpoint was taken up), is told what it has."""
+        """The turn. A gate that holds nothing of the session, or something else (an older checkpoint was taken up), is told what it has.
+
+        It tells its mount policy before the decision.
+        """
         if state.mounts is not None and self.gate.settings.mounts_mode == "enforce":
-            held, offered = self.gate.memory.of(state.session), state.offered or state.mounts
+            held, offered = self.gate.memory.of(state.session), state.offered if state.offered is not None else state.mounts
             if held is None or (held.tools, held.offered) != (state.mounts, offered):
                 self.gate.memory.keep(state.session, Held(state.user_turn or 0, state.mounts, offered))
         if self.prompt is not None:
@@ -249,7 +265,7 @@ class Keeper:
         mounts = decision.mounts
         offered = self._offered(state, mounts)
         wanted = dict.fromkeys((*state.announce, *mounts.announce))
-        announced = tuple(tool for tool in self.tools if tool_name(tool) in wanted and tool_name(tool) not in offered)
+        announced = tuple(tool for tool in self.tools if tool_name(tool) in wanted and tool_name(tool) not in offered) if wanted else ()
         later = state.with_(
             decision=decision.id,
             worker=decision.worker,
@@ -342,7 +358,7 @@ class Keeper:
     def _record(self, call: ProposedCall, name: str, decision: Decision | None, fault: str | None) -> Record:
         verdict = decision.verdicts.get(name) if decision is not None else None
         if decision is not None and verdict is not None:
-            return Record.of(verdict, self.binding(call), decision.id)
+            return Record.of(verdict, self.binding(call), decision.id, call.id)
         shadow = self.gate.settings.calls_mode == "shadow"
         why = f"the gate is unavailable ({fault})" if fault else "the gate gave no verdict"
         return Record(binding=self.binding(call), verdict="ask", reason=f"{why}, so a person decides", source="unavailable", shadow=shadow)

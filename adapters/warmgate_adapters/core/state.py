@@ -42,6 +42,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         policy: Name and version.
         shadow: To be enforced by nobody.
         approved: A person approved exactly this call.
+        call: Id that the decision gave the call, where it is not the conversation's: two of one message may have one.
     """
 
     binding: str
@@ -53,10 +54,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: str | None = None
     shadow: bool = False
     approved: bool = False
+    call: str = ""
 
     @classmethod
-    def of(cls, verdict: Verdict, binding: str, decision: str) -> Self:
-        """A verdict of the gate's, under the call's own binding."""
+    def of(cls, verdict: Verdict, binding: str, decision: str, call: str = "") -> Self:
+        """A verdict of the gate's, under the call's own binding and the conversation's id of the call."""
         return cls(
             binding=binding,
             verdict=verdict.verdict,
@@ -66,6 +68,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             rule=verdict.rule,
             policy=verdict.policy,
             shadow=verdict.shadow,
+            call="" if verdict.call == call else verdict.call,
         )
 
 

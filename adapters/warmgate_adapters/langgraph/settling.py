@@ -5,14 +5,17 @@ Each step is a task of LangGraph's, whose result the checkpoint keeps; a node th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from langgraph.types import interrupt
 
+from warmgate.errors import OptionError
 from warmgate.turn import ProposedCall
-from warmgate_adapters.core import GateState, Judged, Keeper, Outcome, outcome_from_json, outcome_to_json
+from warmgate_adapters.core import Ask, GateState, Judged, Keeper, Outcome, outcome_from_json, outcome_to_json
 from warmgate_adapters.langgraph import answers, events
 from warmgate_adapters.langgraph.flow import Decide, Plan, Step, plan
 from warmgate_adapters.langgraph.once import once
@@ -64,9 +67,9 @@ def settle(proposal: Proposal) -> Plan:
             answer = _restored(decide, once("warmgate.judge", judge)().result(), ran)
             fresh = bool(ran)
         else:
-            answer = interrupt(answers.question(step.asks, step.problem))
-            if once("warmgate.answered", _same)(fresh).result():
-                answer = None
+            given = interrupt(answers.question(step.asks, step.problem))
+            hear = partial(_heard, proposal.keeper, step.asks, given)
+            answer = None if once("warmgate.answered", hear)(fresh).result() else given
         step = _next(story, answer)
     return step
 
@@ -88,9 +91,9 @@ async def asettle(proposal: Proposal) -> Plan:
             answer = _restored(decide, await once("warmgate.judge", judge)(), ran)
             fresh = bool(ran)
         else:
-            answer = interrupt(answers.question(step.asks, step.problem))
-            if await once("warmgate.answered", _asame)(fresh):
-                answer = None
+            given = interrupt(answers.question(step.asks, step.problem))
+            hear = partial(_aheard, proposal.keeper, step.asks, given)
+            answer = None if await once("warmgate.answered", hear)(fresh) else given
         step = _next(story, answer)
     return step
 
@@ -116,14 +119,19 @@ def _restored(step: Decide, stored: Mapping[str, Any], ran: Sequence[Judged]) ->
     return GateState.read(stored["state"], step.state.session), outcomes
 
 
-def _same(fresh: bool) -> bool:
-    """As a task: kept with the checkpoint, so that an answer stays what it was found to be.
+def _heard(keeper: Keeper, asks: Sequence[Ask], given: Any, fresh: bool) -> bool:
+    """As a task: kept with the checkpoint, so that an answer stays what it was found to be, and is told once.
 
     An answer that is there before its question could be shown was given to another one: the state was changed after an interrupt, and the
     run resumed as if it had not been.
     """
+    if not fresh:
+        with contextlib.suppress(OptionError):  # no answer: it will be asked for again
+            for ask, answer in zip(asks, answers.read(given, asks), strict=True):
+                if answer.type != "edit":
+                    keeper.heard(ask, approved=answer.type == "approve")
     return fresh
 
 
-async def _asame(fresh: bool) -> bool:
-    return fresh
+async def _aheard(keeper: Keeper, asks: Sequence[Ask], given: Any, fresh: bool) -> bool:
+    return _heard(keeper, asks, given, fresh)

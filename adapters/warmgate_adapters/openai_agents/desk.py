@@ -93,6 +93,7 @@ class Desk:
         self._owners: OrderedDict[str, str] = OrderedDict()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._calls: OrderedDict[int, Call] = OrderedDict()
+        self._said: OrderedDict[tuple[str, str, str, str], None] = OrderedDict()
 
     # -- whose run it is -----------------------------------------------------------------------------------------------------------
 
@@ -246,6 +247,7 @@ class Desk:
         if not attended:
             return Reject(call, words.unattended(outcome.record.reason), "unattended", outcome.record)
         if as_proposed and _approved(context, call) and (record is None or record.binding == outcome.binding):
+            self._heard(session, outcome, approved=True)
             # The approval stays where the SDK has it, in the run: kept with the session it could be taken for that of a later run.
             _, execute = session.keeper.approve(session.state, outcome, batch=session.batch)
             session.outcomes[call.id, execute.binding] = execute
@@ -254,11 +256,25 @@ class Desk:
         session.outcomes[call.id, outcome.binding] = rejected  # a second look must not find the verdict that the first one made
         return rejected
 
+    def _heard(self, session: Session, ask: Ask, *, approved: bool) -> None:
+        """Tell the gate a person's word, once: the SDK shows it again at each call of the model."""
+        said = (session.key, ask.record.decision, ask.call.id, ask.binding)
+        with self._lock:
+            new = said not in self._said
+            _keep(self._said, said, None)
+        if new:
+            session.keeper.heard(ask, approved=approved)
+
     def note_refusals(self, session: Session, context: RunContextWrapper[Any], items: Sequence[Any]) -> None:
         """A person's no in this user turn holds against the same call under any id."""
         for call in calls_since_the_user_spoke(items):
             if context.is_tool_approved(call.name, call.id) is False and (call.id, "") not in session.outcomes:
-                ask = Ask(call, "", Record(binding="", verdict="ask", reason="a person refused it", source="person"))
+                binding = session.keeper.binding(call)
+                ends = f"/{call.id}"
+                records = (one for at, one in reversed(session.state.verdicts.items()) if at.endswith(ends) and one.binding == binding)
+                record = next(records, Record(binding="", verdict="ask", reason="a person refused it", source="person"))
+                ask = Ask(call, record.binding, record)
+                self._heard(session, ask, approved=False)
                 state, refused = session.keeper.refuse(session.state, ask, session.messages, user_turn=session.user_turn)
                 session.outcomes[call.id, ""] = refused
                 self.keep(session, context, state)

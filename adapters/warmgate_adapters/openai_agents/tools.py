@@ -218,7 +218,9 @@ class _Gated:
             if isinstance(outcome, Execute):
                 return {"approve": True}
             if isinstance(outcome, Ask) and self.attended and theirs is not None:
-                return cast("MCPToolApprovalFunctionResult", await _awaited(theirs(request)))
+                said = cast("MCPToolApprovalFunctionResult", await _awaited(theirs(request)))
+                self.session(request.ctx_wrapper).keeper.heard(outcome, approved=bool(said["approve"]))
+                return said
             reason = outcome.text if isinstance(outcome, Reject) else f"Not run: it needs a person. {outcome.record.reason}"
             return {"approve": False, "reason": reason}
 

