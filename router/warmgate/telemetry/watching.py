@@ -12,7 +12,7 @@ import threading
 import time
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from secrets import token_hex
@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from warmgate.alignment.opening import ending
 from warmgate.engines import AskRequest, ChainResult, Deadline
-from warmgate.engines._base import AgentPrompt
 from warmgate.engines.events import emit
 from warmgate.engines.loops import PerLoop
-from warmgate.engines.wire import wire_question
 from warmgate.errors import EngineError, NotSupported, RouteAbsent
-from warmgate.foreign import items, mapping, text
 from warmgate.prefix.hashes import Namespace, wire_names
 from warmgate.prefix.survival import Expectation, Outcome, Prompt, SurvivalTracker
+from warmgate.telemetry.spoken import adapters, generated, spoken
 
 if TYPE_CHECKING:
     from warmgate.alignment.remote import Remote
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from warmgate.prefix.divergence import PromptView
     from warmgate.prefix.follow import Following
     from warmgate.prefix.usage import Reported
-    from warmgate.questions import Question
     from warmgate.settings import Settings
 
 SESSIONS = 1024
@@ -228,7 +225,7 @@ class Watch:
         try:
             followed = await following.add(worker, get)
             if followed:
-                self._lora[worker] = _adapters(await get("/v1/models"))
+                self._lora[worker] = adapters(await get("/v1/models"))
         except Exception as fault:  # noqa: BLE001 -- an unfollowed worker is no fault of a decision
             self.reasons[worker] = f"it cannot be followed ({type(fault).__name__})"
             return
@@ -286,13 +283,13 @@ class Watch:
         engine = self._engines.get(worker, self._settings.engines[0])
         if prompt is None or not isinstance(prompt.prefix, str) or not self._ready(worker):
             return None
-        spoken = self._spoken(engine, prompt, request.questions)
+        added = spoken(engine, self._settings.dialect, prompt, request.questions)
         space = self._space(worker, model, salt)
-        if spoken is None or space is None:
+        if added is None or space is None:
             return None
         try:
             held = await self._ids(session, model, prompt.prefix, space, remote)
-            tails = [await self._tail(tail, model, remote) for tail in spoken]
+            tails = [await self._tail(tail, model, remote) for tail in added]
         except EngineError as fault:
             self._muted(worker, fault)
             return None
@@ -344,25 +341,6 @@ class Watch:
         deadline = Deadline(LOOK_S)
         reply = await self._http(worker).exchange("GET", "/metrics", None, deadline=deadline, request_id=f"warmgate-look-{token_hex(6)}")
         return reply.body.decode(errors="replace")
-
-    def _spoken(self, engine: str, prompt: AgentPrompt, questions: Mapping[str, Question]) -> list[str] | None:
-        """What each question adds to the agent's prompt; ``None`` for engines whose words are not known."""
-        if engine == "systemone" and self._settings.dialect.startswith("vllm"):
-            from warmgate.standin.bodies import QuestionSpec
-            from warmgate.standin.questions import parse_questions, question_text
-
-            specs = {name: QuestionSpec(**wire_question(question)) for name, question in questions.items()}
-            return [f"{prompt.before}\n\n{question_text(one)}{prompt.after}" for one in parse_questions(specs)]
-        if engine == "prefix_read":
-            from warmgate.engines import prefix_read as own
-
-            found: list[str] = []
-            for question in questions.values():
-                sets = {"choice": own.CHOICE_LABELS, "noul": own.NOUL_LABELS, "score": own.SCORE_LABELS}[question.type]
-                labels = sets[0][: len(question.labels)]
-                found.append(f"{prompt.before}{own.question_text(question, labels)}{prompt.after or chr(10) + 'Answer:'}")
-            return found
-        return None
 
     # -- the agent's calls -----------------------------------------------------------------------------------------------------------
 
@@ -475,7 +453,7 @@ class Watch:
             self._unseen(worker)
             return None, coming.decision
         tracker.sent(expected)
-        output = _generated(answer)
+        output = generated(answer)
         stored: list[int] = []
         tokens: int | None = None
         if output:
@@ -554,27 +532,3 @@ class Watch:
             while len(self._tails) > TAILS:
                 self._tails.popitem(last=False)
         return known
-
-
-def _adapters(page: str) -> dict[str, str]:
-    """LoRA adapters of ``/v1/models``: name → path on the server."""
-    import json
-
-    found: dict[str, str] = {}
-    for model in items(mapping(json.loads(page)).get("data")):
-        one = mapping(model)
-        name, root = text(one.get("id")), text(one.get("root"))
-        if name is not None and root is not None and one.get("parent"):
-            found[name] = root
-    return found
-
-
-def _generated(answer: Any) -> list[int]:
-    """Generated ids of a chat completion, where it holds them."""
-    choices = items(mapping(answer).get("choices") if isinstance(answer, Mapping) else getattr(answer, "choices", None))
-    if len(choices) != 1:
-        return []
-    first = choices[0]
-    ids = mapping(first).get("token_ids") if isinstance(first, Mapping) else getattr(first, "token_ids", None)
-    listed: list[Any] = list(items(ids))
-    return listed if all(isinstance(one, int) for one in listed) else []
