@@ -59,6 +59,8 @@ def check(walker: Walker, name: str, value: Arg, *, program: str | None, exporte
     def find(verdict: str, rule: str, reason: str) -> None:
         walker.find("deny" if verdict == "deny" else "ask", rule, reason, value.start, value.end)
 
+    if kind == "plain" and (exported or program) and not _harmless(walker, name, value):
+        find("ask", "assign.value", f"sets {name} to what reads like a program or a place outside the workspace")
     if kind == "loader":
         find("deny", "conceal.loader", f"sets {name}, which makes programs load other code")
     elif kind == "path":
@@ -95,6 +97,78 @@ def check(walker: Walker, name: str, value: Arg, *, program: str | None, exporte
             find("ask", "assign.secret", f"hands a credential on in {name}")
     elif kind is None and (program is not None or exported):
         find("ask", "assign.unknown", f"sets {name}, a variable that no rule pack knows, for the program")
+
+
+_NAMES_CODE = re.compile(r"(CMD|COMMAND|RUNNER|TOOL|BIN|EXE|PROGRAM|HOOK|SCRIPT|EDITOR|PAGER|WRAPPER|LAUNCHER|PRELOAD|PLUGINS?)$")
+
+
+def _harmless(walker: Walker, name: str, value: Arg) -> bool:
+    """Whether a plain setting's value can be no more than a setting."""
+    text = value.text.replace(UNKNOWN, "0") if value.shape in ("number", "word") else value.text
+    if name.startswith("GIT_TRACE"):
+        return re.fullmatch(r"[012]|true|false|/tmp/[\w./-]+", text) is not None
+    if not text or re.fullmatch(r"\d+|true|false|yes|no|on|off", text):
+        return True
+    if re.search(r"\$\(|`|\$\{|[;|&<>\n]", text) or _NAMES_CODE.search(name):
+        return False
+    first = text.split()[0].rsplit("/", 1)[-1] if text.split() else ""
+    if re.search(r"\s", text) and (first in walker.rules.programs or "/" in text.split()[0]):
+        return False
+    for part in re.split(r"[:,\s]", text):
+        if part.startswith(("/", "~", "..", "./..")) and len(part) > 1:
+            place = classify(part, walker.state.cwd, walker.facts)
+            if place.kind not in ("workspace", "scratch", "system", "device") or (
+                place.kind == "scratch" and not name.endswith(("LOG", "DIR", "OUT"))
+            ):
+                return False
+    return True
+
+
+_MADE_PLAIN = re.compile(r"[\w.,:+%=@ -]*")
+
+
+def made(walker: Walker, name: str, value: Arg, who: str) -> None:
+    """``make NAME=value``: the rules may run the value."""
+    text = value.text
+    words = text.split()
+    compiler = (
+        re.fullmatch(r"(gcc|clang|cc|g\+\+|clang\+\+|python3?|node|ld|ar|pytest|go|cargo|npm|docker|podman)([-.\d]*)", text) is not None
+    )
+    if name in ("SHELL", ".SHELLFLAGS", "MAKEFLAGS", "MAKEFILES", "RM", "INSTALL") or re.search(r"\$\(|`|;|\||&", text):
+        verdict = "asks a shell for a value" if name not in ("SHELL", "RM", "INSTALL") else f"is told to run {text[:40]} as {name}"
+        walker.find("ask", "assign.program", f"{who} {verdict}", value.start, value.end)
+    elif compiler or not text:
+        return
+    elif re.search(r"-f(plugin|use-ld)|-B|-specs|-wrapper|-toolexec|-exec\b|-Xclang|-load\b", text):
+        walker.find("ask", "assign.options", f"{who} hands on options that load or run other code in {name}", value.start, value.end)
+    elif name.endswith("FLAGS") or name in (
+        "ARGS",
+        "OPTS",
+        "TESTARGS",
+        "PYTEST_ARGS",
+        "TEST",
+        "TESTS",
+        "T",
+        "V",
+        "K",
+        "FILTER",
+        "PKG",
+        "MSG",
+        "MESSAGE",
+    ):
+        if not all(_plain_word(walker, word) for word in words):
+            walker.find("ask", "assign.value", f"{who} is given {text[:40]} in {name}", value.start, value.end)
+    elif (len(words) > 1 and words[0].rsplit("/", 1)[-1] in walker.rules.programs) or not all(_plain_word(walker, word) for word in words):
+        walker.find("ask", "assign.program", f"{who} may run {text[:40]} as {name}", value.start, value.end)
+
+
+def _plain_word(walker: Walker, word: str) -> bool:
+    for part in re.split(r"[=:,]", word):
+        if "/" in part or part.startswith("~"):
+            place = classify(re.sub(r"^-[A-Za-z]+", "", part), walker.state.cwd, walker.facts)
+            if place.kind not in ("workspace", "unknown"):
+                return False
+    return "://" not in word
 
 
 def _path(walker: Walker, name: str, value: Arg) -> None:

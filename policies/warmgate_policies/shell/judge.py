@@ -78,6 +78,8 @@ def program_name(walker: Walker, site: Site, first: Arg) -> str | None:
         walker.find("ask", "dynamic.program", "runs a program whose name holds blanks", first.start, first.end)
     if "/" not in text:
         return text
+    if "://" in text:
+        walker.find("ask", "install.run", f"runs what it fetches from {text[:60]}", first.start, first.end)
     if SYSTEM_FOLDERS.match(text):
         return text.rsplit("/", 1)[1]
     base = text.rsplit("/", 1)[1]
@@ -358,6 +360,12 @@ def role(walker: Walker, site: Site, kind: str, arg: Arg, name: str) -> frozense
 
     if arg.spelled == "the separator variable":
         walker.find("deny", "conceal.separator", "builds arguments out of the separator variable", arg.start, arg.end)
+    if (
+        kind in ("read", "load", "exec", "list", "workdir")
+        and re.match(r"[a-z][a-z0-9+.-]+://", arg.text)
+        and not arg.text.startswith("file:")
+    ):
+        return network.contact(walker, arg, name)
     if kind == "read" or kind == "load":
         if arg.text == "-":
             return site.stdin.tags

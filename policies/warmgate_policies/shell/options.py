@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from warmgate_policies.shell.findings import UNKNOWN, Arg
@@ -46,6 +47,10 @@ class Call:
     def args(self) -> list[Arg]:
         """The operands without their roles."""
         return [arg for _, arg in self.operands]
+
+
+_NO_ABBREVIATIONS = ("project", "script", "server", "coverage-run", "npx", "fallback")
+"""Only programs that read their options with getopt_long take the beginning of an option for the whole."""
 
 
 def take_apart(args: list[Arg], program: Program) -> Call:
@@ -104,7 +109,7 @@ def _option(arg: Arg, args: list[Arg], at: int, program: Program, call: Call) ->
             return _begun(arg, program, call, at)
         return _valued(arg, name, value if equals else None, found, args, at, call)
     if text.startswith("--"):
-        found = table.get(name) or _abbreviated(name, table)
+        found = table.get(name) or (_abbreviated(name, table) if program.handler not in _NO_ABBREVIATIONS else None)
         if found is None or UNKNOWN in name:
             return _begun(arg, program, call, at)
         if name not in table:
@@ -178,6 +183,14 @@ def _cluster(arg: Arg, args: list[Arg], at: int, program: Program, call: Call) -
         position += 1
         if option.role is None:
             call.options.append((name, None, option))
+            continue
+        if option.attached and option.role == "number":  # perl -lne, ruby -W2e: digits alone are its value
+            solid = text[position:].replace(UNKNOWN, "0") if arg.shape in ("number", "word") else text[position:]
+            digits = re.match(r"x[0-9a-fA-F]+|\d*", solid)
+            size = digits.end() if digits is not None else 0
+            value = replace(arg, text=text[position : position + size], shape=None, spelled=None) if size else None
+            call.options.append((name, value, option))
+            position += size
             continue
         if position < len(text):
             call.options.append(

@@ -50,6 +50,8 @@ def judge(walker: Walker, program: Arg, who: str) -> None:
                 walker.find("deny", "conceal.tool", f"{who} pipes to or from a program", program.start, program.end)
             else:
                 walker.find("ask", "conceal.tool", f"{who} pipes to or from a program", program.start, program.end)
+        elif word in ("ARGV", "ARGC") and "=" in words[index : index + 6]:
+            walker.find("ask", "code.awk", f"{who} chooses by its script which files it reads", program.start, program.end)
         elif word in ("ENVIRON", "PROCINFO"):
             walker.find("ask", "env.dump", f"{who} shows the environment", program.start, program.end)
         elif word == "@" or word.startswith("@"):

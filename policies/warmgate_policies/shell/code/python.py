@@ -510,6 +510,8 @@ class _Judge(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         name = self.dotted(node.func)
+        if re.search(r"\.(download|snapshot_download|hf_hub_download|from_pretrained|load_dataset|push_to_hub|urlretrieve)$", name):
+            self.find("ask", "net.fetch", f"calls {name}, which may fetch from the network")
         first = (
             node.args[0]
             if node.args

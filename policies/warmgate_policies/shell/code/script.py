@@ -47,7 +47,7 @@ _BAD: dict[str, re.Pattern[str]] = {
     "php": re.compile(
         r"\b(system|exec|shell_exec|passthru|popen|proc_open|pcntl_\w+|eval|assert|create_function|include\w*|"
             r"require\w*|file_put_contents|fopen|fwrite|unlink|rename|mkdir|rmdir|chmod|copy|curl_\w+|fsockopen|"
-            r"stream_\w+|socket_\w+|mail|getenv|putenv|_ENV|_SERVER|call_user_func\w*|"
+            r"stream_\w+|socket_\w+|mail|getenv|putenv|phpinfo|_ENV|_SERVER|call_user_func\w*|"
         r"array_map|preg_replace_callback|base64_decode|str_rot13|gzinflate|ini_set|dl|symlink|link|touch|"
             r"move_uploaded_file|parse_str|extract|file_get_contents|readfile|file|glob|scandir|unserialize|"
             r"ReflectionFunction|usort|register_\w+)\b|`|\$\$|\$\w+\s*\(|\\x|\$\{"),
@@ -139,7 +139,7 @@ def judge(walker: Walker, text: str, arg: Arg, language: str, site: Site | None 
             bare = re.sub(r"\brequire\s*\([^)]*\)", "M", bare)
     if language == "perl":
         for match in re.finditer(r"\b(?:s|tr|y)([^\w\s])((?:\\.|(?!\1).)*)\1((?:\\.|(?!\1).)*)\1([a-z]*)", bare, re.DOTALL):
-            if (
+            if "ee" in match.group(4) or (
                 "e" in match.group(4)
                 and not match.group(0).startswith(("tr", "y"))
                 and re.search(r"[A-Za-z]{2,}\s*[\(`'\"]|`|\b(system|exec|qx|eval)\b", match.group(3))

@@ -172,8 +172,9 @@ def jobs(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 
 def ps(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``ps``: BSD's ``e`` shows the environments of other processes."""
-    for arg in site.argv[1:2]:
-        if re.fullmatch(r"[A-Za-z]+", arg.text) and "e" in arg.text:
+    for arg in site.argv[1:]:
+        environ = re.search(r"(^|,)environ(,|=|$)", arg.text.partition("=")[2] if arg.text.startswith("--") else arg.text)
+        if environ or (re.fullmatch(r"[ajuxefwhlmnrSTvXZLHg]+", arg.text) and "e" in arg.text):
             walker.find("deny", "secret.environ", f"{name} {arg.text} shows the environments of processes", arg.start, arg.end)
             return Stream(tags=frozenset({"env"}))
     return None

@@ -45,7 +45,18 @@ def _statements(walker: Walker, site: Site, name: str, codes: list[Arg], files: 
 
 def psql(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``psql``."""
-    hosts = call.values("-h", "--host") + [arg for arg in call.args if "://" in arg.text or "host=" in arg.text]
+    named = [*call.args[:1], *call.values("-d", "--dbname")]
+    hosts = call.values("-h", "--host") + [arg for arg in named if "://" in arg.text or "host=" in arg.text]
+    for arg in named:
+        if re.search(r"\bservice\s*=", arg.text):
+            walker.find("ask", "net.unknown", f"{name} contacts a database that a file names", arg.start, arg.end)
+    for value in [*call.values("-o", "--output"), *call.values("-L")]:
+        if value.text.lstrip().startswith("|"):
+            walker.code(value.text.lstrip().lstrip("|"), value)
+            walker.find("deny", "conceal.option", f"{name} is told to run a program", value.start, value.end)
+    for value in call.values("-P", "--pset"):
+        if re.match(r"\s*pager\s*=\s*[^\d\s]", value.text) and not re.fullmatch(r"\s*pager\s*=\s*(off|on|always)", value.text):
+            walker.find("ask", "run.option", f"{name} is told to run a pager", value.start, value.end)
     remote = _remote(
         walker, [replace(arg, text=re.sub(r".*host=(\S+).*", r"\1", arg.text)) if "host=" in arg.text else arg for arg in hosts], name
     )
@@ -78,6 +89,14 @@ def sqlite(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     if call.has("-init"):
         walker.find("ask", "opaque.script", f"{name} runs statements from a file", site.start, site.end)
     for code in codes:
+        if re.search(r"(?i)\bfsdir\s*\(|\breadfile\s*\(|\bgetenv\s*\(", code.text):
+            walker.find("ask", "read.outside", f"{name} reads files or the environment by a statement", code.start, code.end)
+        if name == "duckdb":
+            for literal in re.findall(r"'((?:[^']|'')*)'", code.text):
+                if "://" in literal:
+                    network.scan(walker, replace(code, text=literal), name)
+                elif re.search(r"[/~.*]", literal) and not re.search(r"\s", literal):
+                    roles.read(walker, replace(code, text=literal, shape=None), name)
         if re.match(
             r"\s*\.(schema|tables|indexes|indices|headers?|mode|databases|stats|width|show|help|timeout|nullvalue|"
             r"separator|fullschema|dbinfo|exit|quit)\b",
@@ -117,6 +136,8 @@ def redis(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     elif re.match(r"(?i)(config|eval|evalsha|script|module|slaveof|replicaof|debug|shutdown|migrate|acl|function|fcall)$", verb):
         written = " ".join(words).lower()
         deny = re.search(r"config set (dir|dbfilename)|module load|slaveof|replicaof", written)
+        if re.search(r"config get .*(\*|pass|auth)", written):
+            walker.find("deny", "secret.read", f"{name} shows the server's password", site.start, site.end)
         if not re.match(r"config get", written):
             walker.find("deny" if deny else "ask", "db.admin", f"{name} {verb} changes the server", site.start, site.end)
     elif verb and not _REDIS_READ.match(verb):

@@ -265,6 +265,8 @@ def bisect(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 
     if call.args and call.args[0].text == "run":
         return run(walker, site, call.args[1:]) if len(call.args) > 1 else None
+    if call.args and call.args[0].text in ("visualize", "view", "replay"):
+        walker.find("ask", "run.option", f"{name} {call.args[0].text} starts a program or takes commands from a file", site.start, site.end)
     return None
 
 

@@ -89,6 +89,11 @@ def _module(walker: Walker, site: Site, name: str, args: list[Arg]) -> Stream | 
 
         bound = next((rest[i + 1] for i, arg in enumerate(rest[:-1]) if arg.text in ("-b", "--bind")), None)
         bound = bound or next((replace(arg, text=arg.text.partition("=")[2]) for arg in rest if arg.text.startswith("--bind=")), None)
+        for before, arg in zip([module, *rest], rest, strict=False):
+            if before.text in ("-d", "--directory"):
+                for place, _ in roles.places(walker, arg):
+                    if place.kind not in ("workspace", "scratch"):
+                        walker.find("ask", "read.outside", f"{text} serves {roles.show(place.path)}", arg.start, arg.end)
         if bound is None:
             walker.find("ask", "net.listen", f"{text} serves files beyond this machine", module.start, module.end)
         else:
@@ -97,6 +102,37 @@ def _module(walker: Walker, site: Site, name: str, args: list[Arg]) -> Stream | 
     if text == "ensurepip":
         walker.find("ask", "install.network", "installs software", module.start, module.end)
         return NOTHING_KNOWN
+    if text in (
+        "telnetlib",
+        "ftplib",
+        "webbrowser",
+        "antigravity",
+        "idlelib",
+        "code",
+        "xmlrpc.server",
+        "turtledemo",
+        "ptpython",
+        "IPython",
+        "awscli",
+    ):
+        walker.find("ask", "net.contact", f"{text} reaches outside or waits for a person", module.start, module.end)
+        project_operands(walker, rest, name)
+        return NOTHING_KNOWN
+    if text == "pydoc" and any(re.match(r"-[pnb]", arg.text) for arg in rest):
+        walker.find("ask", "net.listen", f"{text} opens a server", module.start, module.end)
+    if text == "django":
+        return manage(walker, replace(site, argv=[replace(module, text="manage.py"), *rest]), "django-admin", Call())
+    if text in ("cProfile", "profile", "trace", "doctest", "unittest", "compileall", "py_compile", "tabnanny", "zipfile", "tarfile"):
+        for before, arg in zip([module, *rest], rest, strict=False):
+            value = arg.text.partition("=")[2] if arg.text.startswith("-") else arg.text
+            if before.text in ("-o", "--output", "--outfile", "-f", "--file", "-C", "--coverdir"):
+                roles.write(walker, arg, name)
+            elif value and "/" in value:
+                elsewhere(walker, replace(site, argv=[module, replace(arg, text=value)]), name)
+    if text == "venv" and any(arg.text == "--upgrade-deps" for arg in rest):
+        walker.find("ask", "install.network", f"{text} --upgrade-deps installs software", module.start, module.end)
+    if text == "build" and not any(arg.text in ("-n", "--no-isolation", "--help", "-h") for arg in rest):
+        walker.find("ask", "install.network", "build fetches what the build needs (give it --no-isolation)", module.start, module.end)
     if text == "pdb":
         walker.find("ask", "run.interactive", "starts a debugger", module.start, module.end)
     if text == "base64" and any(arg.text in ("-d", "-u") for arg in rest):
@@ -132,7 +168,10 @@ def _module(walker: Walker, site: Site, name: str, args: list[Arg]) -> Stream | 
     program = program if program in walker.rules.programs else program.replace("_", "-")
     if program in walker.rules.programs and program not in ("test", "code", "time", "select", "read", "echo", "file", "which"):
         return run(walker, site, [replace(module, text=program), *rest])
-    if re.search(r"(?i)download|install|upload|publish|deploy", " ".join([text, *(arg.text for arg in rest[:2])])):
+    if re.search(
+        r"(?i)(^|[\W_])(download\w*|install|upload|publish|deploy|login|push|pull|fetch|sync|update|upgrade|migrate|check|audit)($|[\W_])",
+        " ".join([text, *(arg.text for arg in rest[:2])]),
+    ):
         walker.find("ask", "script.shared", f"{name} -m {text} may fetch or change more than the workspace", module.start, module.end)
     _project(walker, site, f"{name} -m {text}")
     project_operands(walker, rest, name)
@@ -169,6 +208,7 @@ def _language(walker: Walker, site: Site, name: str, call: Call, code: tuple[str
 
 def node(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``node``."""
+    elsewhere(walker, replace(site, argv=[site.argv[0], *(arg for arg in site.argv[1:] if arg.text.startswith("-"))]), name, call)
     for value in call.values("-r", "--require", "--import", "--loader"):
         if ":" in value.text:
             walker.find("ask", "option.loads", f"{name} is told to load {value.text[:40]}", value.start, value.end)
@@ -207,6 +247,16 @@ def perl(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 
 def ruby(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``ruby``."""
+    for value in call.values("-r"):
+        if value.text.startswith(("/", "~", ".")):
+            roles.run_file(walker, value, name)
+        elif not re.fullmatch(
+            r"(json|yaml|set|time|date|csv|pp|digest|bigdecimal|erb|securerandom|stringio|strscan|rubygems|bundler/setup|minitest(/autorun)?|test/unit|\w+)",
+            value.text,
+        ):
+            walker.find("ask", "code.ruby", f"{name} loads {value.text[:30]}", value.start, value.end)
+        elif value.text in ("socket", "open3", "pty", "fileutils", "net", "fiddle", "drb", "irb", "webrick", "win32ole"):
+            walker.find("ask", "code.ruby", f"{name} loads {value.text[:30]}, which can reach outside", value.start, value.end)
     if call.has("-i"):
         for arg in call.args:
             roles.write(walker, arg, name, append=True)
@@ -245,9 +295,16 @@ def vim(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 
 def less(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """Pagers read; ``+!command`` runs."""
+    from warmgate_policies.shell.options import take_apart
+
+    for arg in take_apart(site.argv[1:], walker.rules.programs[name]).surplus:
+        if arg.text != "-" and not arg.text.startswith("+"):
+            roles.read(walker, arg, name)
     for arg in site.argv[1:]:
         if re.match(r"\+\+?[!|s:v]|\+\+?&?.*!", arg.text) and "!" in arg.text:
             walker.code(arg.text.partition("!")[2], arg)
+            walker.find("deny", "conceal.option", f"{name} is told to run a program at start", arg.start, arg.end)
+        elif re.match(r"\+\+?[^/\d]*[|!]", arg.text):
             walker.find("deny", "conceal.option", f"{name} is told to run a program at start", arg.start, arg.end)
     return None
 
@@ -275,9 +332,53 @@ def project(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         not in ("echo", "make_directory", "touch", "compare_files", "sha256sum", "md5sum", "capabilities", "environment_")
     ):
         walker.find("ask", "run.option", "cmake -E works on files or runs a program", site.start, site.end)
+    if name.startswith("dotnet"):
+        for arg in site.argv[1:]:
+            found = re.match(r"/(p|property|l|logger|dl|distributedlogger):(.*)", arg.text, re.DOTALL | re.IGNORECASE)
+            if found and re.search(
+                r"(?i)BuildEvent|CustomBefore|CustomAfter|RunCommand|Exec|Tool(Path|Exe)|\.dll|^l.*[/\\\\]", found.group(2)
+            ):
+                walker.find("ask", "option.loads", f"{name} is told to load or run other code by {arg.text[:40]}", arg.start, arg.end)
+    first = next((arg for arg in site.argv[1:] if not arg.text.startswith("-")), None)
+    if first is not None and re.fullmatch(r"upgrade|sync|update|publish|eject|init|login|install|deploy|self-update", first.text):
+        walker.find("ask", "install.network", f"{name} {first.text} may fetch or change more than the workspace", first.start, first.end)
+    if name == "tox":
+        return _tox(walker, site, name, call)
+    if any(
+        re.fullmatch(r"help:(system|effective-settings|all-profiles|effective-pom)|properties|dependencyInsight", word) for word in words
+    ) and name in ("mvn", "mvnw", "gradle", "gradlew"):
+        walker.find("ask", "env.dump", f"{name} shows settings and the environment", site.start, site.end)
+    if name.startswith("deno") and any(re.match(r"(npm|jsr|https?):", word) for word in words):
+        walker.find("ask", "net.fetch", f"{name} fetches what it works on", site.start, site.end)
+    for before, arg in zip(words, site.argv[2:], strict=False):
+        if name == "cmake" and before in ("--target", "-t") and arg.text.startswith(("install", "uninstall")):
+            walker.find("ask", "install.local", "cmake installs what was built", arg.start, arg.end)
+    if name in ("kustomize", "kubectl kustomize") and any(re.match(r"(git@|[\w-]+\.(com|org|io|net|dev)/)", word) for word in words):
+        walker.find("ask", "net.fetch", f"{name} fetches what it builds", site.start, site.end)
+    if name == "locust" and "--headless" not in words:
+        walker.find("ask", "net.listen", "locust opens a page for everybody (give it --headless)", site.start, site.end)
     _project(walker, site, name)
     project_operands(walker, site.argv[1:], name)
-    elsewhere(walker, site, name, taken={option for option, _, _ in call.options})
+    elsewhere(walker, site, name, call)
+    return None
+
+
+def _tox(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``tox``: ``exec`` runs what it is given; environments that publish are asked about."""
+    from warmgate_policies.shell.judge import project_operands
+    from warmgate_policies.shell.programs.wrappers import DEPLOYS
+
+    texts = [arg.text for arg in site.argv]
+    if "exec" in texts[:3] and "--" in texts:
+        return run(walker, site, site.argv[texts.index("--") + 1 :])
+    if texts[1:2] in (["devenv"], ["d"]):
+        walker.find("ask", "install.network", "tox devenv installs software", site.start, site.end)
+    for value in call.values("-e"):
+        if DEPLOYS.search(value.text):
+            walker.find("ask", "script.shared", f"tox -e {value.text[:40]} may change more than the workspace", value.start, value.end)
+    _project(walker, site, name)
+    project_operands(walker, site.argv[1:], name)
+    elsewhere(walker, site, name, call)
     return None
 
 
@@ -290,54 +391,82 @@ _LOADS = re.compile(
     r"^-(B|wrapper)[/.~]|^-Dexec|^-Xplugin|^-Xbootclasspath|^-fplugin"
 )
 """Options by which tools load code or run programs of somebody else's choosing."""
-_WRITES = re.compile(r"^-{1,2}(o|O|out\w*|output[\w-]*|outDir|outfile|coverprofile|cpuprofile|memprofile|blockprofile|"
-    r"mutexprofile|trace|junit-?xml|cov-report|report[\w-]*|log[\w-]*|basetemp|cache[\w-]*|d|B|target-dir|"
-    r"result[\w-]*|"
-                     r"html|xml|json|coverage[\w-]*|temp[\w-]*|tmp[\w-]*|file|artifacts?[\w-]*|dest[\w-]*|data-file|db|"
-                         r"tsBuildInfoFile)$")  # fmt: skip
+_WRITES = re.compile(
+    r"^-{1,2}(o|O|out|outDir|out-?dir|out-?file|output(-?(dir|file|path|directory|format))?|coverprofile|cpuprofile|memprofile|"
+    r"blockprofile|mutexprofile|junit-?xml|reports?-?(dir|file|path)|log-?(file|path|dir)|basetemp|cache-?(dir|location|file|directory)|d|B|target-dir|"
+    r"results?-?(dir|file|directory)|coverage-?(dir|directory)|te?mp-?(dir|directory)|artifacts?-?(dir|path)?|dest(ination)?|data-file|"
+    r"tsBuildInfoFile)$"
+)
 """Options whose value a tool writes: scratch is fine there."""
 
 
-_DATA = re.compile(r"\.(out|log|txt|csv|tsv|prof|lcov|xml|html|info|md)$")
+_DATA = re.compile(r"\.(out|log|txt|csv|tsv|prof|lcov|html|md|diff|patch|svg|png)$")
 
 
-def elsewhere(walker: Walker, site: Site, name: str, *, taken: set[str] | frozenset[str] = frozenset()) -> None:
+def elsewhere(walker: Walker, site: Site, name: str, call: Call | None = None) -> None:
     """What may not be said to the project's tools and scripts, whatever they make of it.
 
     What such a tool runs is the project's own to say. What it may not be told is to look elsewhere: options that load or run other code
-    (but for ``taken`` ones, of which the pack says what they are), settings in scratch, files outside the workspace.
+    (but for those of ``call``, of which the pack says what they are), settings in scratch, files outside the workspace.
     """
+    options = call.options if call is not None else []
+    taken = {option for option, _, _ in options}
+    roles_of = {(value.start, value.end): entry.role for _, value, entry in options if value is not None}
     before = ""
     for arg in site.argv[1:]:
         key, equals, value = arg.text.partition("=")
         if key not in taken and (_LOADS.match(arg.text) or re.search(r"(?i)wrapper|runner ?=|linker ?=|rustflags", arg.text)):
             walker.find("ask", "option.loads", f"{name} is told to load or run other code by {key[:40]}", arg.start, arg.end)
-        if key == "--host" and not equals:
-            before = arg.text
+        attached = re.match(r"-[A-Za-z]([/~.].*)$", arg.text)
+        option = arg.text[:2] if attached else key if equals else before
+        text = attached.group(1) if attached else value if equals and arg.text.startswith("-") else arg.text
+        role = roles_of.get((arg.start, arg.end))
+        for part in _paths_in(text):
+            _elsewhere(walker, replace(arg, text=part), name, option, role)
+        before = arg.text if arg.text.startswith("-") and not equals else ""
+
+
+def _paths_in(text: str) -> list[str]:
+    """What in an argument could be a path: each part of a list, without what stands behind ``::``."""
+    if "://" in text or UNKNOWN in text or len(text) > 2000:
+        return []
+    text = re.sub(r"::.*$", "", text, flags=re.DOTALL)
+    parts = [text, *re.split(r"[:,;=]", text)] if re.search(r"[:,;=]", text) else [text]
+    return [re.sub(r"^/+", "/", part.removeprefix("@")) for part in parts if part and not part.startswith("-") and len(part) < 400]
+
+
+def _elsewhere(walker: Walker, arg: Arg, name: str, option: str, role: str | None) -> None:
+    if not ("/" in arg.text or arg.text in ("..", "~")):
+        known = walker.files.at(_resolved(walker, arg.text))
+        if known is not None and known.tags & {"net", "decoded"}:
+            walker.find("deny", "flow.download-run", f"{name} runs what was just downloaded", arg.start, arg.end)
+        return
+    for place, fallback in roles.places(walker, arg):
+        known = walker.files.at(place.path)
+        if known is not None and known.tags & {"net", "decoded"}:
+            walker.find("deny", "flow.download-run", f"{name} runs what was just downloaded", arg.start, arg.end)
+        if "settings" in place or "githook" in place:
+            walker.find(
+                "ask", "project.settings", f"{name} works on {roles.show(place.path)}, settings that run programs", arg.start, arg.end
+            )
+        if (
+            fallback
+            or place.kind in ("workspace", "device", "system", "cache", "unknown")
+            or re.fullmatch(r"/|/[^/\w].*|.*\s/.*", arg.text)
+        ):
             continue
-        text = (value if equals and "/" not in key else arg.text).removeprefix("@")
-        found = re.match(r"-[A-Za-z]([/~].*)$", text)
-        option = key if equals else before
-        if found:
-            option, text = text[:2], found.group(1)
-        if text.startswith(("/", "~/", "..")) and not text.startswith("//") and UNKNOWN not in text and not re.search(r"[\s:]", text):
-            for place, fallback in roles.places(walker, replace(arg, text=text)):
-                if fallback or place.kind in ("workspace", "device", "system", "cache"):
-                    continue
-                known = walker.files.at(place.path)
-                own = known is not None and not known.tags & {"net", "decoded"}
-                if place.kind == "scratch" and (own or _DATA.search(text) or _WRITES.match(option)):
-                    continue
-                if known is not None and known.tags & {"net", "decoded"}:
-                    walker.find("deny", "flow.download-run", f"{name} runs what was just downloaded", arg.start, arg.end)
-                walker.find(
-                    "ask", "project.outside", f"{name} works on {roles.show(place.path)}, outside the workspace", arg.start, arg.end
-                )
-        elif text.startswith("-") is False and UNKNOWN not in text:
-            known = walker.files.at(_resolved(walker, text))
-            if known is not None and known.tags & {"net", "decoded"}:
-                walker.find("deny", "flow.download-run", f"{name} runs what was just downloaded", arg.start, arg.end)
-        before = arg.text
+        if place.kind == "scratch":
+            data = _DATA.search(arg.text) is not None and role not in ("load", "exec", "search", "workdir")
+            if known is not None or role in ("output", "write", "append", "read", "dir", "list") or data:
+                continue
+            if role is None and _WRITES.match(option):
+                continue
+        elif arg.text.startswith("/") and place.kind not in ("home", "kernel", "disk") and not _EXISTS.match(place.path):
+            continue  # a pattern or a name with a slash in it, not a path of this machine
+        walker.find("ask", "project.outside", f"{name} works on {roles.show(place.path)}, outside the workspace", arg.start, arg.end)
+
+
+_EXISTS = re.compile(r"/(opt|srv|mnt|media|var|root|home|tmp|run|data|usr|etc|Users|private|app|host)(/|$)")
 
 
 def _resolved(walker: Walker, text: str) -> str | None:
@@ -409,9 +538,28 @@ def npm_pkg(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     return NOTHING_KNOWN
 
 
+def npm_pack(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``npm pack``: of a folder here; anything else comes from the registry."""
+    for arg in call.args:
+        if not arg.text.startswith((".", "/")):
+            walker.find("ask", "net.fetch", f"{name} fetches {arg.text[:40]}", arg.start, arg.end)
+    return NOTHING_KNOWN
+
+
+def settings(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """Settings of a package manager: tokens are among them."""
+    for arg in call.args:
+        if re.search(r"(?i)auth|token|passw|secret|registries|\bcert|\bkey", arg.text):
+            walker.find("deny", "secret.print", f"{name} prints a token", arg.start, arg.end)
+    return Stream(tags=frozenset({"env"}) if not call.args else frozenset())
+
+
 def coverage_run(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``coverage run script`` and ``coverage run -m module``: what Python would run."""
     from warmgate_policies.shell.judge import project_operands
+
+    for value in call.values("--rcfile"):
+        roles.run_file(walker, value, name)  # it names plugins
 
     if call.has("-m", "--module"):
         return _module(walker, site, "python", call.args) if call.args else NOTHING_KNOWN
@@ -453,11 +601,23 @@ def go_tool(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     return None
 
 
+def go_list(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``go list``: of a module at a version, the network is asked."""
+    for arg in call.args:
+        if "@" in arg.text:
+            walker.find("ask", "net.fetch", f"{name} asks for {arg.text[:60]} in the network", arg.start, arg.end)
+    for value in call.values("-modfile"):
+        roles.run_file(walker, value, name)
+    return Stream(tags=site.stdin.tags, shape="word")
+
+
 def go_run(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``go run path``: the project's own; ``module@version`` comes from outside."""
     from warmgate_policies.shell.judge import project_operands
 
     _project(walker, site, name)
+    for value in call.values("-modfile"):
+        roles.run_file(walker, value, name)
     for arg in call.args[:1]:
         if "@" in arg.text or re.match(r"[\w-]+\.[a-z]+/", arg.text):
             walker.find("ask", "install.run", f"{name} fetches and runs {arg.text[:60]}", arg.start, arg.end)

@@ -63,6 +63,11 @@ def curl(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
                 _send(walker, roles.read(walker, replace(value, text=value.text[1:]), name), value, name, remote, named=value.text)
             elif value.tags & {"secret", "dotenv", "env"} and remote:
                 flow.send(walker, Stream(tags=value.tags), value, name)
+        elif option in ("-w", "--write-out"):
+            if value.text.startswith("@"):
+                tags |= roles.read(walker, replace(value, text=value.text[1:]), name).tags
+            if "%output{" in value.text:
+                walker.find("ask", "option.out", f"{name} writes where its format says", value.start, value.end)
         elif option in ("-o", "--output"):
             roles.store(walker, value, Stream(tags=tags))
         elif option in ("-K", "--config"):
@@ -302,6 +307,20 @@ def dns(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     return NOTHING_KNOWN
 
 
+def getent(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``getent``: passwords are no facts for all, and looking up a host asks the network."""
+    words = [arg.text for arg in call.args]
+    if words[:1] == ["shadow"] or words[:1] == ["gshadow"]:
+        walker.find("deny", "secret.read", f"{name} {words[0]} reads the system's passwords", site.start, site.end)
+    elif (
+        words[:1]
+        and re.match(r"(hosts|ahosts\w*|networks|netgroup)$", words[0])
+        and any(word not in ("localhost", "127.0.0.1", "::1") for word in words[1:])
+    ):
+        walker.find("ask", "net.contact", f"{name} looks up names in the network", site.start, site.end)
+    return None
+
+
 def upload(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """Programs that send named files: ``twine``, ``gsutil``, …"""
     for arg in call.args:
@@ -338,6 +357,23 @@ def server(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             key in ("-e", "--eval", "-r", "--require") and name in ("nodemon", "ts-node-dev")
         ):
             walker.find("ask", "run.option", f"{name} is told to run a program by {key}", arg.start, arg.end)
+        attached = re.match(r"-[hHbl]((?:\d|\[|:).*)", arg.text)
+        if attached:
+            network.bind(walker, replace(arg, text=attached.group(1)), name)
+    words = [arg.text for arg in args if not arg.text.startswith("-")]
+    everywhere = name in ("serve", "http-server", "live-server", "puma", "unicorn", "next dev", "next start", "expo start") or (
+        name in ("streamlit", "fastapi") and words[:1] == ["run"]
+    )
+    if everywhere and not any(arg.text.partition("=")[0] in _SERVER_HOST or arg.text.startswith("--server.address") for arg in args):
+        walker.find("ask", "net.listen", f"{name} listens beyond this machine unless it is told a host", site.start, site.end)
+    if (
+        "db" in words[:3]
+        or (name == "celery" and {"control", "purge"} & set(words))
+        or (name == "rq" and {"empty", "requeue"} & set(words))
+    ):
+        walker.find("ask", "db.mutate", f"{name} may change a database or a queue", site.start, site.end)
+    if name == "fastapi" and words[:1] in (["deploy"], ["login"], ["cloud"]):
+        walker.find("ask", "publish", f"{name} {words[0]} reaches a service", site.start, site.end)
     if any(arg.text in ("shell", "shell_plus", "dbshell", "console") for arg in args[:3]):
         walker.find("ask", "run.interactive", f"{name} opens a shell of the application", site.start, site.end)
     project_operands(walker, args, name)

@@ -157,6 +157,16 @@ def _with(arg: Arg, target: Arg) -> Arg:
     return replace(arg, text=arg.text.replace("{}", UNKNOWN))
 
 
+def locate(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``locate``: lists names of the whole disk; looking for keys there is hunting."""
+    for arg in call.args:
+        if re.search(
+            r"id_(rsa|ed25519|dsa|ecdsa)|\.(pem|kdbx|p12|pfx|netrc|aws|ssh|key)\b|credentials|git-credentials|shadow|wallet", arg.text
+        ):
+            walker.find("deny", "secret.hunt", f"{name} hunts for credentials on the whole disk", arg.start, arg.end)
+    return NOTHING_KNOWN
+
+
 def fd(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``fd``: ``-x`` and ``-X`` run programs."""
     args = site.argv[1:]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def cat(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``cat``: files one after the other, or stdin."""
+    if not call.args and "secretvar" in site.stdin.tags and site.sink == "out":
+        walker.find("deny", "secret.print", f"{name} prints a credential from the environment", site.start, site.end)
     if not call.args:
         return site.stdin
     out = EMPTY
@@ -50,6 +52,31 @@ def head(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 def same(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """A filter that may keep any line: origins stay, the text is not fixed any more."""
     return None
+
+
+def shuf(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``shuf FILE`` reads it; with ``-e`` its operands are the lines."""
+    tags = site.stdin.tags
+    if not call.has("-e", "--echo", "-i", "--input-range"):
+        for arg in call.args:
+            if arg.text != "-":
+                tags |= roles.read(walker, arg, name).tags
+    return Stream(tags=tags)
+
+
+def mlr(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``mlr``: its verbs are free, its language can run programs and write files."""
+    for before, arg in zip(site.argv, site.argv[1:], strict=False):
+        if before.text in ("put", "filter", "-f", "-s", "-e") or "{" in arg.text or "$" in arg.text:
+            if re.search(r"\b(system|exec|popen|hostname|os_type)\s*\(|\|", arg.text):
+                walker.find("deny", "conceal.tool", f"{name} runs a program from its script", arg.start, arg.end)
+            elif re.search(r"\b(tee|emit\w*|dump|print\w*)\b[^;]*>|ENV\b", arg.text):
+                walker.find("ask", "code.mlr", f"{name} writes files or shows the environment by its script", arg.start, arg.end)
+        if arg.text in ("tee", "split", "case") or before.text == "-f":
+            walker.find("ask", "code.mlr", f"{name} writes files or takes its script from one", arg.start, arg.end)
+        elif "/" in arg.text and not re.search(r"[\s{}$]", arg.text):
+            roles.read(walker, arg, name)
+    return Stream(tags=site.stdin.tags)
 
 
 def decode(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
@@ -210,7 +237,7 @@ def argument(text: str, like: Arg) -> Arg:
 
 def inplace(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``yq -i``: the files it reads are written. Its language can read files and the environment."""
-    for script in call.args[:1]:
+    for script in call.args[:2]:
         if re.search(r"\bload|\b(str)?env\b|\benvsubst\b|\$ENV|\bsystem\b", script.text):
             walker.find("ask", "opaque.script", f"{name} reads other files or the environment by its script", script.start, script.end)
     if call.has("-i", "--inplace"):

@@ -14,11 +14,20 @@ if TYPE_CHECKING:
     from warmgate_policies.shell.sites import Walker
 
 MAX_WRAPPERS = 40
-_DEPLOYS = re.compile(
+DEPLOYS = re.compile(
     r"(?i)(^|[:_.-])(deploy|publish|release|push|upload|migrat\w*|prod(uction)?|seed|install|uninstall|"
     r"postinstall|ship|rollback|destroy|nuke|drop|reset|bootstrap|provision|sync|login|purge|up|down)($|"
     r"[:_.-])"
 )
+
+
+_RUNS_ON = ("exec", "devenv", "explore")
+"""Subcommands behind which a script runner takes any program."""
+_CHANGES = re.compile(
+    r"add|new|update|upgrade|fetch|vendor|install|remove|link|unlink|connect|login|logout|gen|generate|deps|repl|version|develop|subprojects|wrap|"
+    r"download|self-update|global|policies|focus|search|tag|owner|team|unplug|import|dlx|create|set|migrate|publish\w*|mod|prepare|credentials:\w+"
+)
+"""Subcommands, not scripts, where a script runner has them."""
 
 
 def run(walker: Walker, site: Site, argv: list[Arg], env: list[tuple[str, Arg]] | None = None) -> Stream:
@@ -186,17 +195,47 @@ def project_script(walker: Walker, site: Site, name: str, call: Call) -> Stream 
     from warmgate_policies.shell.programs import interpreters
 
     args = [arg for arg in site.argv[1:] if not arg.text.startswith("-")]
+    if any(arg.text in _RUNS_ON for arg in args[:3]):
+        at = next(index for index, arg in enumerate(site.argv) if index and arg.text in _RUNS_ON) + 1
+        while at < len(site.argv) and site.argv[at].text.startswith("-"):
+            at += 1
+        if at < len(site.argv):
+            return run(walker, site, site.argv[at:])
+    for arg in args[:3]:
+        if _CHANGES.fullmatch(arg.text):
+            walker.find("ask", "install.network", f"{name} {arg.text} may fetch, install or publish", arg.start, arg.end)
     words = [arg for arg in args if arg.text not in ("run", "run-script", "exec", "test", "start", "task")]
     project(walker, site, name)
     if words:
         script = words[0]
+        if script.text == "env" and name.split(maxsplit=1)[0] in ("npm", "pnpm", "yarn", "bun"):
+            walker.find("ask", "env.dump", f"{name} env shows the whole environment", script.start, script.end)
         if UNKNOWN in script.text:
             walker.find("ask", "dynamic.program", f"{name} runs a script that the text does not fix", script.start, script.end)
-        elif _DEPLOYS.search(script.text):
+        elif DEPLOYS.search(script.text):
             walker.find("ask", "script.shared", f"{name} {script.text} may change more than the workspace", script.start, script.end)
     project_operands(walker, site.argv[1:], name)
     interpreters.elsewhere(walker, site, name)
     return None
+
+
+def fallback(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """A word that is no subcommand we know: pnpm and yarn take it for a script of the project, npm for an abbreviation of a subcommand."""
+    if name == "npm":
+        first = site.argv[0]
+        walker.find("ask", "program.subcommand", "runs a subcommand of npm that no rule pack knows", first.start, site.end)
+        return None
+    for arg in [arg for arg in site.argv[1:] if not arg.text.startswith("-")][:3]:
+        if _CHANGES.fullmatch(arg.text) or arg.text in ("env", "server"):
+            walker.find("ask", "install.network", f"{name} {arg.text} may fetch, install or publish", arg.start, arg.end)
+    words = [arg for arg in site.argv[1:] if not arg.text.startswith("-")]
+    if (
+        words
+        and words[0].text in walker.rules.programs
+        and walker.rules.programs[words[0].text].handler in ("project", "node", "wrapper", "server")
+    ):
+        return run(walker, site, site.argv[site.argv.index(words[0]) :])
+    return project_script(walker, site, name, call)
 
 
 def project(walker: Walker, site: Site, name: str) -> None:
@@ -270,11 +309,14 @@ def _written(walker: Walker, site: Site, name: str) -> None:
 def make(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``make target``: the project's own rules; variables and targets that reach further are asked about."""
     from warmgate_policies.shell import roles
+    from warmgate_policies.shell.judge import project_operands
 
     project(walker, site, name)
+    if call.has("-p"):
+        walker.find("ask", "env.dump", f"{name} -p shows the whole environment", site.start, site.end)
     folder = call.value("-C", "--directory")
     makefile = call.value("-f", "--file", "--makefile")
-    if makefile is not None and makefile.text == "-":
+    if makefile is not None and makefile.text in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
         roles.judge_code(walker, replace(site.stdin, text=None), makefile, name)
     elif makefile is not None:
         out = roles.run_file(walker, makefile, name)
@@ -286,24 +328,12 @@ def make(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         text = arg.text
         if "=" in text:
             variable, _, value = text.partition("=")
-            if variable.rstrip(":+?") in (
-                "SHELL",
-                "MAKEFLAGS",
-                "MAKEFILES",
-                ".SHELLFLAGS",
-                "CC",
-                "CXX",
-                "PYTHON",
-                "RM",
-                "INSTALL",
-            ) and not re.fullmatch(r"(gcc|clang|cc|g\+\+|clang\+\+|python3?)([-.\d]*)", value):
-                walker.find("ask", "assign.program", f"make is told to run {value[:40]} as {variable}", arg.start, arg.end)
-            if re.search(r"\$\(|`|;|\||&", value):
-                walker.find("ask", "dynamic.code", f"make is given a value with shell marks in it for {variable}", arg.start, arg.end)
+            assignments.made(walker, variable.rstrip(":+?"), replace(arg, text=value), name)
             if variable in ("DESTDIR", "PREFIX", "prefix"):
                 roles.write(walker, replace(arg, text=value), name)
         elif UNKNOWN in text:
             walker.find("ask", "dynamic.program", "make runs a target that the text does not fix", arg.start, arg.end)
-        elif _DEPLOYS.search(text) and not call.has("-n", "--dry-run", "--just-print"):
+        elif DEPLOYS.search(text) and not call.has("-n", "--dry-run", "--just-print"):
             walker.find("ask", "script.shared", f"make {text} may change more than the workspace", arg.start, arg.end)
+    project_operands(walker, call.args, name)
     return None
