@@ -199,19 +199,20 @@ class ShadowIndex:
 
     # -- fed by our own calls ------------------------------------------------------------------------------------------------------
 
-    def served(self, names: Sequence[int], tokens: int, prompt_tokens: int) -> None:
-        """One request of ours ran and ended, nothing else meanwhile. Ignored where events tell.
+    def served(self, names: Sequence[int], tokens: int, prompt_tokens: int, beside: int = 0) -> None:
+        """One request of ours ran and ended, nothing else meanwhile but reads sent with it. Ignored where events tell.
 
         Args:
             names: All its full blocks, generated ones too.
             tokens: Prompt and answer, without the last generated token (never computed).
             prompt_tokens: The prompt alone.
+            beside: Partial blocks that those reads held.
         """
         pool = self._pool
         if pool is None:
             return
         try:
-            fitted = pool.serve(names, max(tokens, prompt_tokens), prompt_tokens)
+            fitted = pool.serve(names, max(tokens, prompt_tokens), prompt_tokens, beside)
         except CacheFull:
             return  # larger than the pool: the engine refused it
         if not fitted:

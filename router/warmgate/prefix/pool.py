@@ -63,13 +63,14 @@ class BlockPool:
                 high = middle
         return low
 
-    def serve(self, names: Sequence[int], tokens: int, prompt_tokens: int) -> bool:
+    def serve(self, names: Sequence[int], tokens: int, prompt_tokens: int, beside: int = 0) -> bool:
         """One whole request: admitted, extended by its answer, ended.
 
         Args:
             names: All its full blocks, generated ones too.
             tokens: Prompt and answer.
             prompt_tokens: The prompt alone.
+            beside: Blocks without a name that others hold meanwhile (the partial last ones of reads sent together).
 
         Returns:
             Whether the answer fitted. Where it did not, the prompt alone is taken in.
@@ -79,20 +80,21 @@ class BlockPool:
         """
         size, capacity = self.block_size, self.capacity
         prompt = names[: prompt_tokens // size]
-        need = max(len(names), -(-tokens // size))
-        fits = True
-        if capacity is not None and need > capacity:
-            names, need, fits = prompt, max(len(prompt), -(-prompt_tokens // size)), False
-            if need > capacity:
-                raise CacheFull(f"{need} blocks needed, {capacity} in the pool")
+        first, need = max(len(prompt), -(-prompt_tokens // size)), max(len(names), -(-tokens // size))
+        fits = capacity is None or need <= capacity
+        if not fits:
+            if first > (capacity or 0):
+                raise CacheFull(f"{first} blocks needed, {capacity} in the pool")
+            names, need = prompt, first
         hit = self.leading(prompt[: max(0, prompt_tokens - 1) // size])
         held = [self._slot(name) for name in names[:hit]]
         for slot in held:
             self._unlink(slot)
-        if capacity is not None:
-            for _ in range(need - hit - (capacity - self._resident)):
-                self._take()
-        stored = [self._store(name) for name in names[hit:]]
+        self._room(first - hit + beside)
+        stored = [self._store(name) for name in prompt[hit:]]
+        if need > first or len(names) > len(prompt):  # the partial block of the prompt becomes the answer's first
+            self._room(need - len(prompt) + beside)
+            stored += [self._store(name) for name in names[len(prompt) :]]
         self._append(reversed(stored))
         self._append(reversed(held))
         return fits
@@ -122,6 +124,14 @@ class BlockPool:
         after, before = self._next, self._previous
         after[before[slot]] = after[slot]
         before[after[slot]] = before[slot]
+
+    def _room(self, blocks: int) -> None:
+        """Take so many blocks from the front of the queue that this many are free."""
+        if self.capacity is not None:
+            for _ in range(blocks - (self.capacity - self._resident)):
+                if not self._next[0]:
+                    return  # others hold all that is left: the request would wait for them
+                self._take()
 
     def _take(self) -> None:
         """Take the block at the front for something else."""

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Literal, TypeAlias, get_args
 
 from warmgate.errors import OptionError
@@ -245,6 +246,7 @@ class SurvivalTracker:
         looked_up: bool = True,
         stored: Sequence[int] = (),
         stored_tokens: int | None = None,
+        beside: int = 0,
     ) -> Outcome:
         """Enter what became of an expectation.
 
@@ -254,6 +256,7 @@ class SurvivalTracker:
             looked_up: False where the counters show that the engine did not look into its cache.
             stored: Names of all full blocks of prompt and answer, where the answer's tokens are known.
             stored_tokens: Tokens of that sequence without the last one.
+            beside: Partial blocks that reads sent with it held at the same time.
         """
         with self._lock:
             prompt, known = expected.prompt, self._workers[expected.worker]
@@ -275,7 +278,7 @@ class SurvivalTracker:
                 namespace_change=expected.other_namespace,
                 intra_call=expected.intra_call,
             )
-            self._learn(known, expected, cached, stored, stored_tokens)
+            self._learn(known, expected, cached, stored, stored_tokens, beside)
             computed = max(0, prompt.tokens - survived)
             (self.sums.calls if prompt.kind == "call" else self.sums.reads).add(entry)
             self.sums.computed += computed
@@ -295,9 +298,10 @@ class SurvivalTracker:
             hits: Tokens found by all of them together; ``None`` where refused.
             looked_up: False where the counters show that the engine did not look.
         """
+        partial = list(accumulate((one.prompt.tokens % self.block_size > 0 for one in expected), initial=0))
         if hits is not None and hits == self.predicted_hits(expected):
             # all were right together; a question asked before is found by itself, beyond what its sibling shares
-            return [self.settle(one, one.captured, looked_up=looked_up) for one in expected]
+            return [self.settle(one, one.captured, looked_up=looked_up, beside=n) for one, n in zip(expected, partial, strict=False)]
         there = None
         if hits is not None:
             there = hits - sum(one.sibling for one in expected[1:])
@@ -308,7 +312,7 @@ class SurvivalTracker:
             found = there
             if found is not None and number:
                 found = min(found, one.captured if found >= expected[0].captured else found)
-            outcomes.append(self.settle(one, found, looked_up=looked_up))
+            outcomes.append(self.settle(one, found, looked_up=looked_up, beside=partial[number]))
         return outcomes
 
     def predicted_hits(self, expected: Sequence[Expectation]) -> int:
@@ -406,7 +410,15 @@ class SurvivalTracker:
             return "eviction" if agreed else "unknown"
         return "unknown" if reads_cache else "not_read"
 
-    def _learn(self, known: _Worker, expected: Expectation, cached: int | None, stored: Sequence[int], stored_tokens: int | None) -> None:
+    def _learn(
+        self,
+        known: _Worker,
+        expected: Expectation,
+        cached: int | None,
+        stored: Sequence[int],
+        stored_tokens: int | None,
+        beside: int,
+    ) -> None:
         prompt, index = expected.prompt, known.index
         if stored:
             known.history.now.add(stored)
@@ -419,4 +431,4 @@ class SurvivalTracker:
         if index.source == "events":
             index.announced_soon(stored or prompt.names, expected.sent)
         else:
-            index.served(stored or prompt.names, stored_tokens or prompt.tokens, prompt.tokens)
+            index.served(stored or prompt.names, stored_tokens or prompt.tokens, prompt.tokens, beside)

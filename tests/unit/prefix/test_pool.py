@@ -6,7 +6,7 @@ import hashlib
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from warmgate.prefix.cache import CacheFull, PrefixCache
@@ -35,7 +35,8 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
+@example([([0, 0], 0, 0), ([0, 0, 0, 0], 2, 0)], 4, digest)  # the copy is there before the first one is taken
 @given(requests, st.one_of(st.none(), st.integers(1, 16)), st.sampled_from([digest, crowded]))
 def test_it_is_the_model_of_the_pool(script, capacity, name_of):
     """Hits, evictions and their order would be others' than the worker's."""
@@ -67,6 +68,28 @@ def test_it_is_the_model_of_the_pool(script, capacity, name_of):
         assert len(pool) == len(model)
         assert {name for name in asked if name in pool} == {name for name in asked if name in model}
         assert left == gone
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=4), st.lists(st.integers(1, 9), min_size=1, max_size=3)), max_size=40))
+def test_reads_sent_together_hold_their_partial_blocks_together(script):
+    """In a full cache each decision takes up to two blocks more than its reads would one after another: predictions would drift apart."""
+    capacity = 20
+    model, pool = PrefixCache(SIZE, capacity), BlockPool(SIZE, capacity)
+    asked = set()
+    for number, (path, tails) in enumerate(script):
+        shared = [digest(tuple(path[: n + 1])) for n in range(len(path))]
+        leases, partial = [], 0
+        for read, tail in enumerate(tails):
+            names = [*shared, *(digest((9, number, read, n)) for n in range(tail // SIZE))]
+            tokens = len(shared) * SIZE + tail
+            leases.append(model.admit(names, tokens))
+            assert pool.serve(names, tokens, tokens, partial)
+            partial += tokens % SIZE > 0
+            asked.update(names)
+        for lease in leases:
+            model.release(lease)
+        assert {name for name in asked if name in pool} == {name for name in asked if name in model}
 
 
 def test_names_are_found_and_forgotten_in_any_order():
