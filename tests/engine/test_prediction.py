@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from tests.bench.engine.through import Through
 from tests.engine.rig.home import engine_python
 from tests.engine.rig.server import VllmServer
 from tests.integration.events.staged import NAMED, Fleet, named
@@ -121,6 +122,19 @@ def test_prediction_is_exact_while_the_cache_evicts(vllm_server: Server):
         exact(traffic, 16, 16)
         lost = traffic.trackers["events"].sums.calls.lost
         assert set(lost) == {"eviction"}, lost
+
+
+@pytest.mark.parametrize(("blocks", "length", "words"), [(1000, 4096, 60), (48, 1024, 36)])
+async def test_a_gates_predictions_are_exact(vllm_server: Server, blocks: int, length: int, words: int):
+    """What users run: decide, the agent's call over the gate's transport, observe. At length: ``make bench-engine ONLY=prediction``."""
+    server = vllm_server(kv_events=True, num_gpu_blocks=blocks, max_model_len=length)
+    async with Through(server) as traffic:
+        await traffic.talk(sessions=4, rounds=4, words=words)
+    print(f"\n{traffic.account}")
+    assert traffic.account.exact, traffic.account
+    assert traffic.account.calls >= 16
+    assert traffic.account.reads >= 16
+    assert traffic.account.call_cached > 0
 
 
 @pytest.mark.engine_all

@@ -13,7 +13,7 @@ from tests.engine.rig.server import ServerOptions
 
 ON_PAIR = ("seed", "ten", "sessions", "kill")
 """Scenarios on the two Qwen3 workers, in this order: the last one kills one of them."""
-ALONE = ("hybrid",)
+ALONE = ("hybrid", "prediction", "losses")
 """Scenarios that start servers of their own."""
 
 
