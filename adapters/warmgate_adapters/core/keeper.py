@@ -119,6 +119,13 @@ class Keeper:
         offered = frozenset(names)
         return tuple(tool for tool, name in zip(self.tools, self.names, strict=True) if name in offered)
 
+    @property
+    def body(self) -> dict[str, Any]:
+        """What a call's body must carry, since the decision's does: else they share no prefix."""
+        salt = self.cache_salt or self.gate.settings.cache_salt
+        made: dict[str, Any] = {} if salt is None else {"cache_salt": salt}
+        return {**made, "chat_template_kwargs": self.template_kwargs} if self.template_kwargs else made
+
     # -- before the calls it proposes --------------------------------------------------------------------------------------------------
 
     async def judge(

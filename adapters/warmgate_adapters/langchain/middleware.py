@@ -145,7 +145,7 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         settings = dict(request.model_settings)
         headers = state.headers or {self.gate.settings.session_header: state.session}
         settings["extra_headers"] = {**mapping(settings.get("extra_headers")), **headers}
-        if body := _body(call.keeper):
+        if body := call.keeper.body:
             own = mapping(getattr(request.model, "extra_body", None))
             settings["extra_body"] = {**own, **mapping(settings.get("extra_body")), **body}
         keeper, first = call.keeper, next((message.id for message in request.messages), None)
@@ -292,13 +292,6 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         opening = self._openings.of(state.session)
         system = [dict(opening.system)] if opening is not None and opening.system is not None else []
         return [*system, *openai_messages(messages)]
-
-
-def _body(keeper: Keeper) -> dict[str, Any]:
-    """What the decision carries and the call must carry as well, to share its prefix."""
-    salt = keeper.cache_salt or keeper.gate.settings.cache_salt
-    made: dict[str, Any] = {} if salt is None else {"cache_salt": salt}
-    return {**made, "chat_template_kwargs": keeper.template_kwargs} if keeper.template_kwargs else made
 
 
 def _usage(response: ModelResponse[Any]) -> dict[str, Any] | None:

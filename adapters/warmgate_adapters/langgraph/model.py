@@ -119,11 +119,6 @@ def _bind(model: BaseChatModel, keeper: Keeper, state: GateState) -> Runnable[An
     offered = [dict(tool) for tool in keeper.offered(state)]
     bound: Runnable[Any, Any] = model.bind_tools(cast("Any", offered)) if offered else model
     headers: Mapping[str, str] = state.headers or {keeper.gate.settings.session_header: state.session}
-    body: dict[str, Any] = {}
-    salt = keeper.cache_salt or keeper.gate.settings.cache_salt
-    if salt is not None:
-        body["cache_salt"] = salt
-    if keeper.template_kwargs:
-        body["chat_template_kwargs"] = keeper.template_kwargs
+    body = keeper.body
     more: dict[str, Any] = {"extra_body": body} if body else {}
     return cast("Runnable[Any, AIMessage]", bound.bind(extra_headers=dict(headers), **more))

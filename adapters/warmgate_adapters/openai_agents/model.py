@@ -14,6 +14,7 @@ from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai.types.responses.response_prompt_param import ResponsePromptParam
 
+from warmgate.foreign import mapping
 from warmgate.gate import Gate
 from warmgate.mounting import tool_name
 from warmgate.workers import AsyncStickyTransport2
@@ -50,7 +51,8 @@ def sticky_model(gate: Gate, client: AsyncOpenAI | None = None, **more: Any) -> 
         client: Instead of :func:`sticky_client`'s.
         more: Of :class:`GatedModel`.
     """
-    return GatedModel(OpenAIChatCompletionsModel(gate.settings.model, client or sticky_client(gate)), gate, **more)
+    model = more.get("model") or gate.settings.model
+    return GatedModel(OpenAIChatCompletionsModel(model, client or sticky_client(gate)), gate, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class GatedModel(Model):
         keeper: Arguments of :class:`~warmgate_adapters.core.Keeper`: ``model``, ``cache_salt``, ``template_kwargs``.
     """
 
-    def __init__(self, model: Model, gate: Gate, *, announce_as: Literal["system", "user"] = "system", **keeper: Any) -> None:
+    def __init__(self, model: Model, gate: Gate, /, *, announce_as: Literal["system", "user"] = "system", **keeper: Any) -> None:
         self.inner = model
         self._gate = gate
         self._desk = desk(gate)
@@ -161,6 +163,7 @@ class GatedModel(Model):
     ) -> _Request:
         """The request as it is sent."""
         call = self._desk.begun(items)
+        settings = self._with_body(settings)
         if call is None or isinstance(items, str):
             return _Request(items, self._with_headers(settings, {}, thread_of()), tools, handoffs)
         session = call.session
@@ -199,6 +202,13 @@ class GatedModel(Model):
         model = getattr(self.inner, "model", self._gate.settings.model)
         client = getattr(self.inner, "_client", None)
         return messages_of(instructions, items, str(model), str(client.base_url) if isinstance(client, AsyncOpenAI) else "")
+
+    def _with_body(self, settings: ModelSettings) -> ModelSettings:
+        """Salt and template arguments, which the decision carries as well."""
+        body = Keeper(self._gate, (), **self.keeper_arguments).body
+        if not body:
+            return settings
+        return replace(settings, extra_body={**mapping(cast("Any", settings.extra_body)), **body})
 
     def _with_headers(self, settings: ModelSettings, headers: dict[str, str], session: str | None) -> ModelSettings:
         if not headers and session is None:

@@ -26,6 +26,8 @@ from openai.types.responses import ResponseApplyPatchToolCall, ResponseCustomToo
 from openai.types.responses.response_output_item import LocalShellCall, McpApprovalRequest
 
 from warmgate.errors import OptionError
+from warmgate.gate import Gate
+from warmgate.settings import Settings
 from warmgate_adapters.conformance import Driver
 from warmgate_adapters.conformance.rig import Sets, Words, calls, rig, says
 from warmgate_adapters.openai_agents import GatedModel, GateHooks, gate_session, gated_mcp_tools, gated_tools, run_config, sticky_model
@@ -386,3 +388,27 @@ async def test_many_sessions_at_once_never_mix(tmp_path):
         for session in sessions:
             assert len({worker for worker, _ in made.seen(session)}) == 1
         await model.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "salt"), [({}, "house"), ({"cache_salt": "tenant", "template_kwargs": {"enable_thinking": False}}, "tenant")]
+)
+async def test_salt_and_template_arguments_of_a_decision_are_its_calls(tmp_path, more, salt):
+    """A call in another namespace, or rendered otherwise, finds nothing of what the decision computed."""
+    async with world(tmp_path, [says("hi")], mounts=Sets({1: ("read", "shell", "web")}), cache_salt="house") as made:
+        model = sticky_model(made.gate, **more)
+        tools = gated_tools(list(map(function_tool, made.tools)), made.gate)
+        await go(made.gate, Agent(name="a", model=model, tools=tools), "hello")
+        await model.close()
+        (call,) = made.chats()
+        (read,) = [request.json() for _, request in made.seen("s") if request.path == "/v1/systemone"]
+        assert call["cache_salt"] == read["cache_salt"] == salt
+        assert call.get("chat_template_kwargs", {}) == more.get("template_kwargs", {})
+        assert all(one.drift is None for _, one in made.gate.observations)
+
+
+def test_the_model_that_is_decided_for_is_the_one_that_is_called(tmp_path):
+    """A LoRA named to the gate alone would be decided for and never called."""
+    gate = Gate(Settings(workers=["http://127.0.0.1:1"], model="base"))
+    assert sticky_model(gate).inner.model == "base"
+    assert sticky_model(gate, model="a-lora").inner.model == "a-lora"
