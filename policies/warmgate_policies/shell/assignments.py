@@ -118,7 +118,7 @@ def _harmless(walker: Walker, name: str, value: Arg) -> bool:
         if part.startswith(("/", "~", "..", "./..")) and len(part) > 1:
             place = classify(part, walker.state.cwd, walker.facts)
             if place.kind not in ("workspace", "scratch", "system", "device") or (
-                place.kind == "scratch" and not name.endswith(("LOG", "DIR", "OUT"))
+                place.kind == "scratch" and not name.endswith(("LOG", "DIR", "OUT", "URL", "FILE", "DB"))
             ):
                 return False
     return True

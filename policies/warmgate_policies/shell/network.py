@@ -37,7 +37,7 @@ def contact(walker: Walker, arg: Arg, who: str) -> frozenset[str]:
 
 def bind(walker: Walker, arg: Arg, who: str) -> None:
     """``who`` listens on an address (``host``, ``host:port`` or ``:port``)."""
-    text = arg.text
+    text = re.sub(r"^(tcp|http|https)://", "", arg.text)
     host = text.rsplit(":", 1)[0] if re.search(r":\d+$", text) else text
     if text.isdigit():
         return

@@ -29,19 +29,21 @@ class Call:
 
     def has(self, *names: str) -> bool:
         """Whether one of the options was given."""
-        return any(name in names for name, _, _ in self.options)
+        return any(name in names or not set(names).isdisjoint(entry.names) for name, _, entry in self.options)
 
     def value(self, *names: str) -> Arg | None:
         """The last value given to one of the options."""
         found = None
-        for name, value, _ in self.options:
-            if name in names and value is not None:
+        for name, value, entry in self.options:
+            if value is not None and (name in names or not set(names).isdisjoint(entry.names)):
                 found = value
         return found
 
     def values(self, *names: str) -> list[Arg]:
         """All values given to the options."""
-        return [value for name, value, _ in self.options if name in names and value is not None]
+        return [
+            value for name, value, entry in self.options if value is not None and (name in names or not set(names).isdisjoint(entry.names))
+        ]
 
     @property
     def args(self) -> list[Arg]:

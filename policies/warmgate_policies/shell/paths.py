@@ -48,7 +48,7 @@ SECRET_NAMES = (
     ".git-credentials",
     ".pypirc", ".pgpass", "credentials.json", "service-account*.json", "kubeconfig", ".vault-token", ".htpasswd", "*.ppk", "*.asc.key",
     "secrets.y*ml",
-    "secrets.json", ".npmrc", "*.tfstate", "*.tfstate.backup",
+    "secrets.json", ".npmrc", "*.tfstate", "*.tfstate.backup", "*.tfvars",
 )  # fmt: skip
 """In the workspace these are asked about, like ``.env``; elsewhere they are credentials."""
 

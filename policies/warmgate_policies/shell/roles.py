@@ -15,6 +15,8 @@ from warmgate_policies.shell.urls import is_loopback
 if TYPE_CHECKING:
     from warmgate_policies.shell.sites import Walker
 
+_REACHES = re.compile(r"(?i)(^|[-_.])(deploy|publish|release|rollback|upload)([-_.]|$)")
+"""Names of scripts that by their name change what others see."""
 _DEV_NET = re.compile(r"^/dev/(?:tcp|udp)/([^/]*)/")
 _HOOKS = re.compile(r'"(pre|post)?(install|prepare|publish)"\s*:\s*"[^"]*(curl|wget|\bnc\b|base64|eval|https?://)')
 
@@ -288,6 +290,8 @@ def run_file(walker: Walker, arg: Arg, who: str) -> Stream:
                 _say(walker, arg, fallback, "ask", "project.untrusted", f"{who} runs {name} in a checkout nobody has trusted yet")
             if "git" in place:
                 _say(walker, arg, fallback, "ask", "opaque.script", f"{who} runs {name} from git's own folder")
+            if _REACHES.search(name.rsplit("/", 1)[-1]):
+                _say(walker, arg, fallback, "ask", "script.shared", f"{who} runs {name}, which may change more than the workspace")
             continue
         if (
             place.path.startswith(("/usr/bin/", "/bin/", "/usr/lib/", "/usr/local/bin/", "/usr/share/", "/usr/local/lib/"))

@@ -54,6 +54,7 @@ class Option:
     attached: bool = False
     effect: str | None = None
     only: str | None = None
+    names: tuple[str, ...] = ()
 
 
 class Program(BaseModel):
@@ -163,7 +164,7 @@ def _options(text: str) -> dict[str, Option]:
             role, tilde, only = rest.partition("~")
             role, _, effect = role.partition("!") if tilde else rest.partition("!")
         attached = role.startswith("?")
-        option = Option(role.removeprefix("?") if equals else None, attached, effect or None, only or None)
+        option = Option(role.removeprefix("?") if equals else None, attached, effect or None, only or None, tuple(names.split(",")))
         for name in names.split(","):
             table[name] = option
     return table

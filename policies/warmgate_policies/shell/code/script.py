@@ -33,7 +33,7 @@ _BAD: dict[str, re.Pattern[str]] = {
         r"\b(system|exec|eval|qx|open|sysopen|opendir|unlink|"
         r"rename|mkdir|rmdir|chmod|chown|utime|symlink|link|fork|kill|socket|connect|require|use(?! "
             r"(strict|warnings|utf8|List::Util|POSIX|JSON::PP|Data::Dumper|Time::Local)\b)|do|no|syscall|ioctl|dump|"
-        r"dbmopen|truncate|syswrite|sysread|pipe|accept|bind|listen|send|recv|glob|readlink|ENV|BEGIN|END|tie|local "
+        r"dbmopen|truncate|syswrite|sysread|pipe|accept|bind|listen|send|recv|glob|readlink|ENV|tie|local "
             r"\*|sub|goto|readpipe|package|CORE|chroot|umask|setpgrp|alarm|DATA|ARGV|INC|SIG|print\s*\{|select)\b|"
                 r"`|\(\?\??\{|<[^=\s]|\|\s*['\"]|\\x|\\N\{|\*\{|&\{|&\$|->\s*[$({]|%ENV"),
     "ruby": re.compile(
@@ -104,6 +104,9 @@ def judge(walker: Walker, text: str, arg: Arg, language: str, site: Site | None 
     bare = text
     if language == "js":
         modules = re.findall(r"\brequire\s*\(\s*(['\"])(.*?)\1\s*\)", text)
+        for _, module in modules:
+            if module.startswith(("/", ".", "~")) and classify(module, walker.state.cwd, walker.facts).kind != "workspace":
+                find("ask", "code.js", f"inline js loads {module}, outside the workspace")
         bare = re.sub(
             r"\brequire\s*\(\s*(['\"])(\.{1,2}/[\w./-]+|(node:)?(path|util|os|url|assert|events|crypto|"
             r"querystring|string_decoder|perf_hooks)|[\w@/-]+/package\.json)\1\s*\)",

@@ -23,7 +23,7 @@ _RUNS = re.compile(
 _SIDE = re.compile(
     r"(?is)\b(insert|update|delete|drop|alter|create|truncate|grant|revoke|into|call|do|copy|merge|"
     r"replace\s+into|vacuum|reindex|lock|set|attach|nextval|setval|pg_terminate_backend|pg_cancel_backend|"
-    r"dblink\w*|for\s+update|pg_sleep|load|handler|prepare|execute|begin|commit)\b"
+    r"pg_(reload|rotate|promote|switch|stat_reset|wal|drop|create|logical|replication)\w*|\\gexec|dblink\w*|for\s+update|pg_sleep|load|handler|prepare|execute|begin|commit)\b"
 )
 
 

@@ -170,6 +170,14 @@ def jobs(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     return EMPTY
 
 
+def date(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``date``: an operand that is no format sets the clock."""
+    for arg in call.args:
+        if not arg.text.startswith("+") and UNKNOWN not in arg.text:
+            walker.find("ask", "system.setting", f"{name} sets the clock", arg.start, arg.end)
+    return None
+
+
 def ps(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``ps``: BSD's ``e`` shows the environments of other processes."""
     for arg in site.argv[1:]:

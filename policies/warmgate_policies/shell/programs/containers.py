@@ -146,6 +146,10 @@ def kubectl(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     verb = words[0] if words else ""
     text = " ".join(arg.text for arg in args)
     tags: frozenset[str] = frozenset({"net"})
+    if verb == "kustomize" and any(
+        re.search(r"://|^git@|^[\w-]+\.(com|org|io|net|dev)/|^--enable-helm|^--enable-exec", arg.text) for arg in args
+    ):
+        walker.find("ask", "net.fetch", f"{name} kustomize fetches or runs what it builds with", site.start, site.end)
     if verb in ("version", "completion", "help", "kustomize", "options", "plugin", "") or (
         verb == "config" and words[1:2] in (["current-context"], ["get-contexts"], ["get-clusters"])
     ):
@@ -252,6 +256,8 @@ def terraform(walker: Walker, site: Site, name: str, call: Call) -> Stream | Non
     ):
         plan = verb == "plan"
         walker.find("ask" if plan else "deny", "destroy.infra", f"{name} {verb} removes infrastructure", site.start, site.end)
+    elif verb == "providers" and words[1:2] in (["lock"], ["mirror"]):
+        walker.find("ask", "net.fetch", f"{name} providers {words[1]} fetches from a registry", site.start, site.end)
     elif verb in ("fmt", "validate", "version", "graph", "providers", "help", "-version", "--version", "synth", ""):
         for arg in site.argv[2:]:
             if not arg.text.startswith("-"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from warmgate_policies.shell import roles
 from warmgate_policies.shell.findings import NOTHING_KNOWN, UNKNOWN, Arg, Site, Stream
 from warmgate_policies.shell.options import Call
-from warmgate_policies.shell.paths import resolve
+from warmgate_policies.shell.paths import classify, resolve
 
 if TYPE_CHECKING:
     from warmgate_policies.shell.sites import Walker
@@ -58,6 +58,9 @@ def _carry(walker: Walker, source: Arg, target: Arg) -> None:
         return
     known = walker.files.at(from_)
     if known is None:
+        kind = classify(from_, None, walker.facts).kind
+        if kind in ("scratch", "outside", "home") and not from_.startswith(walker.facts.workspace):
+            walker.files.put(to, Stream(tags=frozenset({"outside"})))  # nobody's project: asked about where it is run
         return
     base = from_.rsplit("/", 1)[-1]
     walker.files.put(to, known)
@@ -135,6 +138,13 @@ def ln(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         (call.args, target) if target is not None else (call.args[:-1], call.args[-1]) if len(call.args) > 1 else (call.args, Arg("."))
     )
     roles.write(walker, link, name)
+    if re.search(r"(^|/)(node_modules/\.bin|\.?venv/bin|vendor/bin)(/|$)", link.text):
+        for arg in sources:
+            for place, _ in roles.places(walker, arg):
+                if place.kind != "workspace" and arg.text.startswith(("/", "~")):
+                    walker.find(
+                        "ask", "link.outside", f"{name} puts a program of {roles.show(place.path)} among the tools", arg.start, arg.end
+                    )
     for arg in sources:
         text = roles.path_text(arg)
         for place, fallback in roles.places(walker, arg):
@@ -155,7 +165,7 @@ def _mode(walker: Walker, mode: Arg, site: Site, *, recursive: bool) -> None:
     text = mode.text
     if UNKNOWN in text:
         walker.find("ask", "perm.unknown", "sets permissions that the text does not fix", mode.start, mode.end)
-    elif (re.fullmatch(r"[0-7]{4,5}", text) and int(text[-4]) & 6) or re.search(r"[+=][rwxXt]*s", text):
+    elif (re.fullmatch(r"[=+]?[0-7]{4,5}", text) and int(text[-4]) & 6) or re.search(r"[+=][rwxXt]*s", text):
         walker.find("deny", "privilege.setuid", "sets a setuid or setgid bit", mode.start, mode.end)
     elif (
         re.fullmatch(r"0?[0-7]{2}[2367]", text)
@@ -172,7 +182,12 @@ def chmod(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     unknown = [arg for arg in call.unknown if re.fullmatch(r"-[rwxXst]+", arg.text)]
     if unknown:
         walker.findings[:] = [f for f in walker.findings if not (f.rule == "option.unknown" and f.start == unknown[0].start)]
-    elif not call.has("--reference") and args:
+    elif call.has("--reference"):
+        for value in call.values("--reference"):
+            for place, _ in roles.places(walker, value):
+                if place.kind not in ("workspace", "scratch"):
+                    walker.find("ask", "perm.unknown", "takes permissions from a file outside the workspace", value.start, value.end)
+    elif args:
         _mode(walker, args[0], site, recursive=recursive)
         args = args[1:]
     gentle = bool(call.args) and re.fullmatch(r"[ugoa]*\+[rwX]+", call.args[0].text) is not None
@@ -303,6 +318,9 @@ def touch(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 
 def mktemp(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``mktemp``: a scratch path."""
+    for arg in call.args:
+        if "/" in arg.text:
+            roles.write(walker, arg, name)
     return Stream(shape="path", pattern=(walker.facts.scratch[0] if walker.facts.scratch else "/tmp") + "/tmp.mktemp")  # noqa: S108
 
 
@@ -320,7 +338,12 @@ def tar(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 
     args = list(site.argv[1:])
     if args and not args[0].text.startswith("-") and re.fullmatch(r"[A-Za-z]+", args[0].text):
-        args[0] = replace(args[0], text="-" + args[0].text)
+        rest, spread = args[1:], list[Arg]()
+        for letter in args[0].text:  # the old style: values in the order of their letters
+            spread.append(replace(args[0], text="-" + letter))
+            if letter in "fCbIFTXgHLKNV" and rest:
+                spread.append(rest.pop(0))
+        args = [*spread, *rest]
     mode, archive, folder = "", None, None
     members: list[Arg] = []
     at = 0
@@ -350,6 +373,8 @@ def tar(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             walker.find("deny", "conceal.option", f"{name} is told to run a program by {text.partition('=')[0]}", arg.start, arg.end)
         elif text.startswith("--"):
             key, equals, value = text.partition("=")
+            if key in ("--transform", "--xform") and re.search(r"[^\w]/(home|etc|usr|root|var|opt|bin|lib)|\.\./", value):
+                walker.find("ask", "write.outside", f"{name} moves what it unpacks out of its folder", arg.start, arg.end)
             if key in ("--create", "--extract", "--list", "--get", "--append", "--update", "--diff", "--delete"):
                 mode += {"create": "c", "extract": "x", "get": "x", "list": "t", "append": "r", "update": "u", "diff": "d", "delete": "c"}[
                     key[2:]

@@ -75,6 +75,8 @@ def _key(walker: Walker, arg: Arg, key: str, value: str, *, transient: bool, sco
     if UNKNOWN in key:
         walker.find("ask", "dynamic.code", "git is given a setting that the text does not fix", arg.start, arg.end)
         return
+    if key.lower() == "core.hookspath" and not value:
+        walker.find("ask", "skip.hooks", "git is told to skip the project's hooks", arg.start, arg.end)
     if EXEC_KEYS.match(key):
         if _RUNS.search(key):
             program = value.removeprefix("!")
@@ -114,6 +116,11 @@ def _key(walker: Walker, arg: Arg, key: str, value: str, *, transient: bool, sco
 def config(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``git config``: local harmless keys are free, global ones are asked about, keys that run programs are refused."""
     args = list(call.args)
+    for arg in [*args, *call.values("--get", "--get-all", "--get-regexp", "--get-urlmatch")]:
+        if re.search(r"(?i)extraheader|token|passw|secret|credential\..*(username|helper)?$", arg.text) and not call.has(
+            "--unset", "--unset-all"
+        ):
+            walker.find("ask", "secret.list", f"{name} may show a credential", arg.start, arg.end)
     if args and args[0].text in ("set", "get", "list", "unset", "edit", "get-all", "rename-section", "remove-section"):
         word = args.pop(0).text
         if word in ("get", "list", "get-all"):
@@ -317,6 +324,11 @@ def grep(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         if value.text:
             walker.code(value.text, value)
             walker.find("deny", "conceal.option", "git grep is told to run a program", value.start, value.end)
+    if call.has("-O", "--open-files-in-pager"):
+        walker.find("ask", "run.option", f"{name} opens a pager", site.start, site.end)
+    if call.has("--no-index"):
+        for arg in call.args[1:]:
+            roles.read(walker, arg, name, recursive=True)
     if call.has("-l", "--files-with-matches", "--name-only"):
         return Stream(shape="path", pattern="**/tracked-file")
     return None
@@ -330,6 +342,15 @@ def show(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             walker.find("ask", "secret.project", f"{name} shows {path}, which may hold the project's secrets", arg.start, arg.end)
     if name.startswith("git diff") and call.has("--name-only"):
         return Stream(shape="path", pattern="**/tracked-file")
+    return None
+
+
+def touch(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``git mv`` and ``git rm``: settings of agents are no part of the work."""
+    for arg in call.args:
+        for place, _ in roles.places(walker, arg):
+            if place.labels & {"settings", "githook"}:
+                roles.write(walker, arg, name)
     return None
 
 

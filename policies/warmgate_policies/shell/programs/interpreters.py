@@ -393,7 +393,7 @@ _LOADS = re.compile(
 """Options by which tools load code or run programs of somebody else's choosing."""
 _WRITES = re.compile(
     r"^-{1,2}(o|O|out|outDir|out-?dir|out-?file|output(-?(dir|file|path|directory|format))?|coverprofile|cpuprofile|memprofile|"
-    r"blockprofile|mutexprofile|junit-?xml|reports?-?(dir|file|path)|log-?(file|path|dir)|basetemp|cache-?(dir|location|file|directory)|d|B|target-dir|"
+    r"cov-report|DCMAKE_INSTALL_PREFIX|blockprofile|mutexprofile|junit-?xml|reports?-?(dir|file|path)|log-?(file|path|dir)|basetemp|cache-?(dir|location|file|directory)|d|B|target-dir|"
     r"results?-?(dir|file|directory)|coverage-?(dir|directory)|te?mp-?(dir|directory)|artifacts?-?(dir|path)?|dest(ination)?|data-file|"
     r"tsBuildInfoFile)$"
 )
@@ -422,7 +422,7 @@ def elsewhere(walker: Walker, site: Site, name: str, call: Call | None = None) -
         text = attached.group(1) if attached else value if equals and arg.text.startswith("-") else arg.text
         role = roles_of.get((arg.start, arg.end))
         for part in _paths_in(text):
-            _elsewhere(walker, replace(arg, text=part), name, option, role)
+            _elsewhere(walker, site, replace(arg, text=part), name, option, "load" if text.startswith("@") else role)
         before = arg.text if arg.text.startswith("-") and not equals else ""
 
 
@@ -435,8 +435,8 @@ def _paths_in(text: str) -> list[str]:
     return [re.sub(r"^/+", "/", part.removeprefix("@")) for part in parts if part and not part.startswith("-") and len(part) < 400]
 
 
-def _elsewhere(walker: Walker, arg: Arg, name: str, option: str, role: str | None) -> None:
-    if not ("/" in arg.text or arg.text in ("..", "~")):
+def _elsewhere(walker: Walker, site: Site, arg: Arg, name: str, option: str, role: str | None) -> None:
+    if not ("/" in arg.text or arg.text.startswith((".", "~"))):
         known = walker.files.at(_resolved(walker, arg.text))
         if known is not None and known.tags & {"net", "decoded"}:
             walker.find("deny", "flow.download-run", f"{name} runs what was just downloaded", arg.start, arg.end)
@@ -446,8 +446,13 @@ def _elsewhere(walker: Walker, arg: Arg, name: str, option: str, role: str | Non
         if known is not None and known.tags & {"net", "decoded"}:
             walker.find("deny", "flow.download-run", f"{name} runs what was just downloaded", arg.start, arg.end)
         if "settings" in place or "githook" in place:
+            changes = {"-w", "--write", "--fix", "-i", "--in-place", "--inplace"} & {other.text for other in site.argv[1:]}
             walker.find(
-                "ask", "project.settings", f"{name} works on {roles.show(place.path)}, settings that run programs", arg.start, arg.end
+                "deny" if changes else "ask",
+                "project.settings",
+                f"{name} works on {roles.show(place.path)}, settings that run programs",
+                arg.start,
+                arg.end,
             )
         if (
             fallback
@@ -457,9 +462,9 @@ def _elsewhere(walker: Walker, arg: Arg, name: str, option: str, role: str | Non
             continue
         if place.kind == "scratch":
             data = _DATA.search(arg.text) is not None and role not in ("load", "exec", "search", "workdir")
-            if known is not None or role in ("output", "write", "append", "read", "dir", "list") or data:
+            if known is not None or role in ("output", "write", "append", "read", "dir", "list", "delete") or data:
                 continue
-            if role is None and _WRITES.match(option):
+            if role in (None, "text") and _WRITES.match(option):
                 continue
         elif arg.text.startswith("/") and place.kind not in ("home", "kernel", "disk") and not _EXISTS.match(place.path):
             continue  # a pattern or a name with a slash in it, not a path of this machine
@@ -584,6 +589,8 @@ def go_tool(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     words = [arg.text for arg in call.args]
     if words and words[0] not in _GO_TOOLS:
         walker.find("ask", "program.subcommand", f"{name} {words[0][:40]} may run or serve", site.start, site.end)
+    elif words[:1] == ["cover"] and any("-html" in word for word in words) and "-o" not in words:
+        walker.find("ask", "run.interactive", f"{name} cover opens a browser (give it -o)", site.start, site.end)
     elif words[:1] == ["pprof"] and not any(
         re.match(r"-{1,2}(top|text|list|peek|raw|tags|traces|tree|dot|svg|png)\b", word) for word in words
     ):

@@ -44,6 +44,8 @@ def curl(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             continue
         if arg.text.startswith("-"):
             continue
+        if re.match(r"(?i)(gopher|telnet|dict|ldaps?|smtps?|imaps?|pop3s?|tftp|rtsp|mqtt|smb)://", arg.text):
+            walker.find("ask", "net.raw", f"{name} speaks to a service without a protocol of its own", arg.start, arg.end)
         tags |= network.contact(walker, arg, name)
     if call.has("--unix-socket", "--abstract-unix-socket"):
         for socket in call.values("--unix-socket", "--abstract-unix-socket"):

@@ -50,6 +50,10 @@ def shell(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     if at < len(args) and args[at].text in ("--", "-"):
         at += 1
     rest = args[at:]
+    reads = any(re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*", arg.text) for arg in args[:at])
+    if reads and rest and not command and not stdin:  # -n: it is parsed, not run
+        roles.read(walker, rest[0], name)
+        return NOTHING_KNOWN
     if command:
         if not rest:
             return NOTHING_KNOWN

@@ -25,7 +25,7 @@ def cat(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     out = EMPTY
     for arg in call.args:
         kept = len(walker.findings)
-        stream = site.stdin if arg.text == "-" else roles.read(walker, arg, name)
+        stream = site.stdin if arg.text == "-" else EMPTY if arg.text == "/dev/null" else roles.read(walker, arg, name)
         if arg.text != "-":
             del walker.findings[kept:]  # the role has said it already
         out = stream if out is EMPTY else joined(out, stream)
@@ -67,12 +67,12 @@ def shuf(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 def mlr(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``mlr``: its verbs are free, its language can run programs and write files."""
     for before, arg in zip(site.argv, site.argv[1:], strict=False):
-        if before.text in ("put", "filter", "-f", "-s", "-e") or "{" in arg.text or "$" in arg.text:
+        if before.text in ("put", "filter", "-s", "-e") or "{" in arg.text or "$" in arg.text:
             if re.search(r"\b(system|exec|popen|hostname|os_type)\s*\(|\|", arg.text):
                 walker.find("deny", "conceal.tool", f"{name} runs a program from its script", arg.start, arg.end)
             elif re.search(r"\b(tee|emit\w*|dump|print\w*)\b[^;]*>|ENV\b", arg.text):
                 walker.find("ask", "code.mlr", f"{name} writes files or shows the environment by its script", arg.start, arg.end)
-        if arg.text in ("tee", "split", "case") or before.text == "-f":
+        if arg.text in ("tee", "split", "case"):
             walker.find("ask", "code.mlr", f"{name} writes files or takes its script from one", arg.start, arg.end)
         elif "/" in arg.text and not re.search(r"[\s{}$]", arg.text):
             roles.read(walker, arg, name)
@@ -134,6 +134,9 @@ def sed(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     from warmgate_policies.shell.code import sed as language
 
     scripts = call.values("-e", "--expression")
+    for value in call.values("-i", "--in-place"):
+        if "/" in value.text:
+            walker.find("ask", "write.outside", f"{name} keeps its copies in {value.text[:40]}", value.start, value.end)
     files = list(call.args)
     if not scripts and not call.has("-f", "--file") and files:
         scripts, files = [files[0]], files[1:]
@@ -160,14 +163,14 @@ def awk(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     from warmgate_policies.shell.code import awk as language
 
     files = list(call.args)
-    if not call.has("-f", "--file") and not call.has("-e", "--source"):
+    if not call.has("-f", "--file", "-E", "--exec", "-e", "--source"):
         if not files:
             return NOTHING_KNOWN
         language.judge(walker, files[0], name)
         files = files[1:]
     for value in call.values("-e", "--source"):
         language.judge(walker, value, name)
-    for value in call.values("-f", "--file"):
+    for value in call.values("-f", "--file", "-E", "--exec"):
         stream = roles.run_file(walker, value, name)
         if stream.text is not None:
             language.judge(walker, replace(value, text=stream.text), name)

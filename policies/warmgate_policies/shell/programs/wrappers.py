@@ -314,23 +314,29 @@ def make(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     project(walker, site, name)
     if call.has("-p"):
         walker.find("ask", "env.dump", f"{name} -p shows the whole environment", site.start, site.end)
-    folder = call.value("-C", "--directory")
+    folders = call.values("-C", "--directory")
     makefile = call.value("-f", "--file", "--makefile")
+    for other in call.values("-f", "--file", "--makefile")[:-1]:
+        roles.run_file(walker, other, name)
     if makefile is not None and makefile.text in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
         roles.judge_code(walker, replace(site.stdin, text=None), makefile, name)
     elif makefile is not None:
         out = roles.run_file(walker, makefile, name)
         if out.text is not None:
             walker.find("ask", "opaque.script", "make runs rules written just now", makefile.start, makefile.end)
-    if folder is not None:
+    for folder in folders:
         roles.run_file(walker, replace(folder, text=folder.text.rstrip("/") + "/Makefile"), name)
     for arg in call.args:
         text = arg.text
         if "=" in text:
             variable, _, value = text.partition("=")
-            assignments.made(walker, variable.rstrip(":+?"), replace(arg, text=value), name)
-            if variable in ("DESTDIR", "PREFIX", "prefix"):
-                roles.write(walker, replace(arg, text=value), name)
+            if variable not in ("DESTDIR", "PREFIX", "prefix"):
+                assignments.made(walker, variable.rstrip(":+?"), replace(arg, text=value), name)
+            staged = any(other.text.startswith("DESTDIR=") for other in call.args)
+            if variable == "DESTDIR" or (variable in ("PREFIX", "prefix") and not staged):
+                for place, fallback in roles.places(walker, replace(arg, text=value)):
+                    if place.kind not in ("workspace", "scratch") and not fallback:
+                        walker.find("ask", "write.outside", f"make writes below {roles.show(place.path)}", arg.start, arg.end)
         elif UNKNOWN in text:
             walker.find("ask", "dynamic.program", "make runs a target that the text does not fix", arg.start, arg.end)
         elif DEPLOYS.search(text) and not call.has("-n", "--dry-run", "--just-print"):
