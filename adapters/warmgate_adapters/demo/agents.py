@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -38,6 +40,9 @@ DEADLINE_MS = 60_000
 
 READY_S = 10.0
 """Longest wait for a first worker to be found well."""
+
+TOLD_S = 2.0
+"""Longest wait for KV events."""
 
 ABOUT = 200
 """Characters kept of a call."""
@@ -155,6 +160,17 @@ class Run:
         """Tokens that the workers computed since this was last asked."""
         before, self.seen = self.seen, await self.workers.computed()
         return self.seen - before
+
+    async def told(self) -> None:
+        """Wait a little until the gate has heard, by KV events, what the stand-ins hold: no prediction may depend on who is faster."""
+        tracker = self.gate.means.watch.tracker
+        for number, standin in enumerate(self.workers.standins[: len(self.workers.urls)]):
+            index = tracker.index(self.workers.urls[number]) if tracker is not None else None
+            ends = time.monotonic() + TOLD_S
+            while index is not None and index.source == "events" and number not in self.workers.killed and time.monotonic() < ends:
+                if len(index) == standin.cached_blocks:
+                    break
+                await asyncio.sleep(0.005)
 
     @property
     def block(self) -> int | None:
@@ -334,6 +350,7 @@ class _Conversation:
             if event["cause"] == "worker_change":  # served elsewhere than foreseen: the session's own call before tells what is lost
                 self._row.reusable, self._row.cause = event["reusable"], event["cause"]
             self._run.ear.fill(self._row, await self._run.since(), self._run.block)
+            await self._run.told()
         elif event["warmgate"] == "verdict" and self._row is not None:
             call = self._proposed.get(str(event["call"]), {})
             line = told(event["tool"], mapping(call.get("args")))
