@@ -33,6 +33,7 @@ class Agent:
         on_ask: ``deny``: nobody is there to approve.
         tamper: Changes a call's arguments between its judgement and its execution, as a middleware of the user's might.
         sync: Use the framework's blocking API.
+        reply_tokens: Most tokens of a reply: a model with made-up weights does not stop by itself.
     """
 
     gate: Gate
@@ -42,6 +43,7 @@ class Agent:
     on_ask: Literal["ask", "deny"] = "ask"
     tamper: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     sync: bool = False
+    reply_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class Tampers(AgentMiddleware):
 class LangChainDriver(Driver):
     async def open(self, agent):
         saver = await saver_of(agent)
-        model = chat_model(agent.gate)
+        model = chat_model(agent.gate, **({} if agent.reply_tokens is None else {"max_tokens": agent.reply_tokens}))
         outer = [Tampers(agent.tamper)] if agent.tamper is not None else []
         middleware = [*outer, GateMiddleware(agent.gate, on_ask=agent.on_ask)]
         graph = create_agent(

@@ -33,7 +33,7 @@ class LangGraphDriver(Driver):
                 return await execute(request.override(tool_call=call))
 
             node["awrap_tool_call"] = tampers
-        model = chat_model(agent.gate)
+        model = chat_model(agent.gate, **({} if agent.reply_tokens is None else {"max_tokens": agent.reply_tokens}))
         graph = graph_of(agent.gate, [as_tool(one) for one in agent.tools], model, **node)
         return Thread(graph.compile(checkpointer=saver), model, agent, saver)
 

@@ -7,7 +7,7 @@ import copy
 import json
 from typing import ClassVar
 
-from agents import Agent, Runner, RunState, SQLiteSession, function_tool
+from agents import Agent, ModelSettings, Runner, RunState, SQLiteSession, function_tool
 
 from warmgate_adapters.conformance import AdapterConformance, Conversation, Driver, Told
 from warmgate_adapters.openai_agents import GateHooks, gated_tools, run_config, sticky_model
@@ -17,7 +17,8 @@ class Talk(Conversation):
     """State and context live in a file between runs, as an application's would."""
 
     def __init__(self, agent, model, tools, told):
-        self.agent = Agent(name="coder", instructions="You mend code.", model=model, tools=tools)
+        limits = ModelSettings(max_tokens=told.reply_tokens)
+        self.agent = Agent(name="coder", instructions="You mend code.", model=model, model_settings=limits, tools=tools)
         self.model, self.told, self.gate = model, told, told.gate
         self.session = SQLiteSession(told.session, str(told.store / "session.sqlite"))
         self.context = told.store / f"{told.session}.context.json"
