@@ -45,7 +45,7 @@ that load or run other code, and paths outside the workspace, are asked about th
 
 With a calibrated policy file (`warmgate calibrate`) a model may move an ask to allow where every finding is one of: {grey}. It
 never lifts a deny, sees resolved facts alone, and any error, doubt or mismatch of model or rules leaves ask. Without such a file no
-model moves anything.
+model moves anything. On the command line: `warmgate shell 'CMD' --worker URL --policy FILE`.
 
 ## Hooks
 

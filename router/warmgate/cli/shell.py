@@ -34,14 +34,23 @@ MAX_LINE = 4 * 1024 * 1024
 @click.option("--pack", "extra", multiple=True, metavar="FILE", help="A rule pack of your own; later ones replace.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes for --jsonl. [one a core]")
 @click.option("--untrusted", is_flag=True, help="A checkout nobody has looked at: running its code is at least ask.")
+@click.option("--worker", metavar="URL", help="Ask this server's model about grey cases; needs --policy.")
+@click.option("--model", metavar="M", help="Model as it is served there.")
+@click.option("--policy", metavar="FILE", help="Thresholds of `warmgate calibrate`. Without them no model lifts an ask.")
+@click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the worker's API key.")
 @click.option("--json", is_flag=True, help="Print the verdict of CMD as JSON.")
 def command(text: str | None, cwd: str | None, jsonl: str | None, hook: str | None, **given: Any) -> int:
     """Whether a shell command may run: allow (exit code 0), ask (10), deny (20).
 
-    Nothing is run and no network is used. Allow means a proof was found; whatever is not understood is ask.
+    Nothing is run, and no network is used but for --worker. Allow means a proof was found; whatever is not understood is ask.
     """
     if sum(value is not None for value in (text, jsonl, hook)) != 1:
         raise OptionError("give one command, or --jsonl, or --hook", where="warmgate shell", mend="quote the command as one argument")
+    worker, policy = given["worker"], given["policy"]
+    if (worker is None) != (policy is None):
+        raise OptionError("go together", where="--worker and --policy", mend="make the file with `warmgate calibrate`")
+    if worker is not None and text is None:
+        raise OptionError("is for one command", where="--worker", mend="leave out --jsonl or --hook")
     if hook is not None:
         return _hook(hook, given)
     facts = _facts(given, workspace=given["workspace"] or "/workspace", home=given["home"] or "/home/agent")
@@ -49,6 +58,8 @@ def command(text: str | None, cwd: str | None, jsonl: str | None, hook: str | No
     if jsonl is not None:
         return _many(jsonl, facts, extra, given["jobs"] or os.cpu_count() or 1)
     assert text is not None
+    if worker is not None:
+        return _asked(text, cwd, facts, extra, given)
     verdict = _judge(facts, extra).judge(text, cwd)
     if given["json"]:
         row = {**verdict.to_row(), "programs": list(verdict.programs), "binding": verdict.binding}
@@ -56,6 +67,27 @@ def command(text: str | None, cwd: str | None, jsonl: str | None, hook: str | No
     else:
         sys.stdout.write(f"{verdict.verdict}: {_printable(verdict)}\n")
     return EXIT[verdict.verdict]
+
+
+def _asked(text: str, cwd: str | None, facts: Facts, extra: tuple[str, ...], given: dict[str, Any]) -> int:
+    from warmgate.cli.keys import api_key
+    from warmgate.cli.shell_worker import asked
+
+    judged = asked(
+        text,
+        cwd,
+        facts,
+        extra,
+        worker=given["worker"],
+        model=given["model"],
+        calibrated=given["policy"],
+        key=api_key(given["api_key_env"]),
+    )
+    if given["json"]:
+        sys.stdout.write(json_text.dumps({"verdict": judged.verdict, "rule": judged.rule, "reason": judged.reason}) + "\n")
+    else:
+        sys.stdout.write(f"{judged.verdict}: {one_line(judged.reason, 300)} [{judged.rule}]\n")
+    return EXIT[judged.verdict]
 
 
 def _printable(verdict: ShellVerdict) -> str:
