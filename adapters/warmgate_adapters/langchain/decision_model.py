@@ -46,7 +46,7 @@ class SystemOneDecisionModel(BaseDecisionModel):
         deadline_ms: Milliseconds one request may take, retries included; the gate's, where a gate is given.
         label_mass_floor: Label mass below which an answer is none.
         cache_salt: Cache namespace of the decisions.
-        gate: The gate. It should be open, or used by a GateMiddleware in the same agent.
+        gate: The gate.
         agent: As GateMiddleware's.
         align: Whether conversations are aligned.
 
