@@ -350,9 +350,8 @@ def project(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         walker.find("ask", "env.dump", f"{name} shows settings and the environment", site.start, site.end)
     if name.startswith("deno") and any(re.match(r"(npm|jsr|https?):", word) for word in words):
         walker.find("ask", "net.fetch", f"{name} fetches what it works on", site.start, site.end)
-    for before, arg in zip(words, site.argv[2:], strict=False):
-        if name == "cmake" and before in ("--target", "-t") and arg.text.startswith(("install", "uninstall")):
-            walker.find("ask", "install.local", "cmake installs what was built", arg.start, arg.end)
+    if name == "cmake" and any(re.fullmatch(r"(--target=|-t)?(un)?install(/.*)?", word) for word in words):
+        walker.find("ask", "install.local", "cmake installs what was built", site.start, site.end)
     if name in ("kustomize", "kubectl kustomize") and any(re.match(r"(git@|[\w-]+\.(com|org|io|net|dev)/)", word) for word in words):
         walker.find("ask", "net.fetch", f"{name} fetches what it builds", site.start, site.end)
     if name == "locust" and "--headless" not in words:

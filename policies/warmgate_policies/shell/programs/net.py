@@ -369,7 +369,7 @@ def server(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     if everywhere and not any(arg.text.partition("=")[0] in _SERVER_HOST or arg.text.startswith("--server.address") for arg in args):
         walker.find("ask", "net.listen", f"{name} listens beyond this machine unless it is told a host", site.start, site.end)
     if (
-        "db" in words[:3]
+        ("db" in words[:3] and not {"history", "heads", "branches", "show", "check"} & set(words))
         or (name == "celery" and {"control", "purge"} & set(words))
         or (name == "rq" and {"empty", "requeue"} & set(words))
     ):

@@ -21,6 +21,8 @@ DEPLOYS = re.compile(
 )
 
 
+_MANY = ("workspace", "workspaces", "foreach")
+"""Subcommands behind which a script's name comes only after another."""
 _RUNS_ON = ("exec", "devenv", "explore")
 """Subcommands behind which a script runner takes any program."""
 _CHANGES = re.compile(
@@ -46,6 +48,18 @@ def run(walker: Walker, site: Site, argv: list[Arg], env: list[tuple[str, Arg]] 
 def wrapper(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``nice``, ``timeout``, ``uv run``, …"""
     if not call.rest:
+        return None
+    first = call.rest[0]
+    if (
+        name in ("stack exec", "cabal exec", "dune exec")
+        and first.known
+        and first.text not in walker.rules.programs
+        and "/" not in first.text
+    ):
+        from warmgate_policies.shell.judge import project_operands
+
+        project(walker, site, name)  # a program that the project itself builds
+        project_operands(walker, call.rest[1:], name)
         return None
     return run(walker, site, call.rest)
 
@@ -212,7 +226,9 @@ def project_script(walker: Walker, site: Site, name: str, call: Call) -> Stream 
             walker.find("ask", "env.dump", f"{name} env shows the whole environment", script.start, script.end)
         if UNKNOWN in script.text:
             walker.find("ask", "dynamic.program", f"{name} runs a script that the text does not fix", script.start, script.end)
-        elif DEPLOYS.search(script.text):
+        elif any(DEPLOYS.search(word.text) for word in (words[:4] if script.text in _MANY else words[:1])) and not script.text.endswith(
+            ":status"
+        ):
             walker.find("ask", "script.shared", f"{name} {script.text} may change more than the workspace", script.start, script.end)
     project_operands(walker, site.argv[1:], name)
     interpreters.elsewhere(walker, site, name)
