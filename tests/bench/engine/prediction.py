@@ -54,7 +54,7 @@ async def _on(part: Part, server: Any, folder: Path) -> AsyncIterator[Line]:
         account, enough = traffic.account, False
         while not enough:
             if part.clients:
-                await traffic.crowd(part.clients, rounds=8, words=part.words)
+                await traffic.crowd(part.clients, rounds=6, words=part.words)
             else:
                 await traffic.talk(sessions=6, rounds=5, words=part.words)
             enough = account.calls >= CALLS and account.reads >= READS

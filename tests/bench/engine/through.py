@@ -185,13 +185,14 @@ class Through:
                 await self._round(one, number, words)
 
     async def crowd(self, clients: int, *, rounds: int, words: int = 60) -> None:
-        """The same with a client a session, all at once; reads are compared as one sum."""
+        """The same with many clients at once, two sessions each; reads are compared as one sum."""
         before = await self._hits()
 
         async def client(number: int) -> None:
-            one = self._session(number, words)
+            own = [self._session(2 * number + second, words) for second in range(2)]
             for turn in range(rounds):
-                await self._round(one, turn, words)
+                for one in own:
+                    await self._round(one, turn, words)
 
         cached = self.account.call_cached
         await asyncio.gather(*(client(number) for number in range(clients)))
