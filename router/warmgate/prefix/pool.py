@@ -144,7 +144,7 @@ class BlockPool:
         name = self._names[slot]
         copies = self._copies.get(name)
         if copies is None:
-            self._forget(name)
+            self._forget(name, slot)
             if self.on_evict is not None:
                 self.on_evict(name)
             return
@@ -170,11 +170,14 @@ class BlockPool:
             self._next.append(0)
             self._previous.append(0)
         shard = name & (_SHARDS - 1)
-        at = self._place(name)
-        table = self._tables[shard]
-        if table[at]:
-            self._copies.setdefault(name, []).append(slot)
-            return slot
+        table, names = self._tables[shard], self._names
+        mask = len(table) - 1
+        at = name >> _BITS & mask
+        while other := table[at]:
+            if names[other] == name:
+                self._copies.setdefault(name, []).append(slot)
+                return slot
+            at = (at + 1) & mask
         table[at] = slot
         self._held[shard] += 1
         if self._held[shard] * 2 > len(table):
@@ -201,16 +204,22 @@ class BlockPool:
             table[at] = slot
         self._tables[shard] = table
 
-    def _forget(self, name: int) -> None:
-        """Remove a name. Those behind it that stand there for want of its place move up, so that every search still ends right."""
+    def _forget(self, name: int, slot: int) -> None:
+        """Remove a name, whose only copy is in this slot.
+
+        Those behind it that stand there for want of its place move up, so that every search still ends right.
+        """
         shard = name & (_SHARDS - 1)
         table, names = self._tables[shard], self._names
         mask = len(table) - 1
-        gap = at = self._place(name)
-        while slot := table[at := (at + 1) & mask]:
-            home = names[slot] >> _BITS & mask
+        at = name >> _BITS & mask
+        while table[at] != slot:
+            at = (at + 1) & mask
+        gap = at
+        while other := table[at := (at + 1) & mask]:
+            home = names[other] >> _BITS & mask
             if (at - home) & mask >= (at - gap) & mask:
-                table[gap] = slot
+                table[gap] = other
                 gap = at
         table[gap] = 0
         self._held[shard] -= 1
