@@ -22,7 +22,7 @@ from warmgate.means import Means
 from warmgate.prefix.divergence import PromptView
 from warmgate.prefix.survival import Outcome as Survived
 from warmgate.questions import Question
-from warmgate.telemetry.protocol import Asked, ReadSeen, fallbacks
+from warmgate.telemetry.protocol import Asked, ReadSeen, Unpredicted, fallbacks
 from warmgate.telemetry.watching import LOOK_S, Sent
 from warmgate.trail import entry
 from warmgate.turn import Turn
@@ -287,31 +287,42 @@ class Asker:
         finding: Finding | None,
         planted: int | None,
     ) -> ChainResult:
-        sent = await self._predicted(request, kind, finding)
+        sent, worker = await self._predicted(request, kind, finding), self.asked.worker
         try:
             result = await self._means.chain(self.asked.worker).ask(request, deadline=self._deadline)
         except BaseException:
-            if sent is not None:
+            if isinstance(sent, Sent):
                 await sent.answered(None)
+            self._means.watch.unseen(worker)
             raise
-        survival = await sent.answered(result) if sent is not None else ()
+        survival = await sent.answered(result) if isinstance(sent, Sent) else ()
+        why = sent.unpredicted if isinstance(sent, Sent) else sent
+        if not survival:
+            self._means.watch.unseen(worker)
         self._report(result)
-        self._note(request, kind, state, finding, planted, result, survival)
+        self._note(request, kind, state, finding, planted, result, survival, why)
         if result.outcome == "no_answer" and await self._moved(result):
             result = await self._means.chain(self.asked.worker).ask(
                 replace(request, request_id=f"{self.id}-{len(self.reads)}", headers=self.headers(self.asked)), deadline=self._deadline
             )
+            self._means.watch.unseen(self.asked.worker)
             self._report(result)
-            self._note(request, kind, state, finding, None, result)
+            self._note(request, kind, state, finding, None, result, why="moved")
         return result
 
-    async def _predicted(self, request: AskRequest, kind: str, finding: Finding | None) -> Sent | None:
-        """What reads on the agent's prompt should find, where a shorter prefix hits as with full attention."""
-        if kind != "aligned" or self.sidecar or finding is None or finding.hits not in ("first", "unknown"):
-            return None
+    async def _predicted(
+        self, request: AskRequest, kind: Literal["aligned", "json", "facts"], finding: Finding | None
+    ) -> Sent | Unpredicted:
+        """What reads on the agent's prompt should find, where a shorter prefix hits as with full attention; else why that is not told."""
+        if self.sidecar:
+            return "sidecar"
+        if kind != "aligned":
+            return kind
+        if finding is None or finding.hits not in ("first", "unknown"):
+            return "cache"
         remote = self._means.remote(self.asked, self.model, self._deadline.within(self._deadline.remaining() * LOOKING))
         sent = await self._means.watch.asked(self._turn.session, request, self.salt, self.model, remote)
-        if sent is not None:
+        if isinstance(sent, Sent):
             first = sent.expected[0].prompt
             self.prompt_tokens = first.tokens - (first.question_tokens or 0)
         return sent
@@ -378,16 +389,17 @@ class Asker:
         planted: int | None,
         result: ChainResult,
         survival: Sequence[Survived] = (),
+        why: Unpredicted | None = None,
     ) -> None:
         request_id = request.request_id or f"{self.id}-{len(self.reads)}"
         engine = next((s.engine for s in result.steps if s.outcome in ("answered", "partial")), None)
-        why = [w for w in (state.reason if state is not None else None, result.reason) if w]
+        reasons = [w for w in (state.reason if state is not None else None, result.reason) if w]
         shared_characters = state.shared_characters if state is not None else 0
         if engine == "prefix_read" and request.prompt is not None and kind == "json":
             kind = "aligned"  # it extends the agent's own prompt, whatever the template
             prefix = request.prompt.prefix
             shared_characters = len(prefix) if isinstance(prefix, str) else len(state.text) if state is not None else 0
-            why = [result.reason] if result.reason else []
+            reasons = [result.reason] if result.reason else []
         aligned = kind == "aligned" and engine in RESTATING
         before, loss = self._means.trails.held(self._turn.session)
         ledger = None
@@ -413,7 +425,7 @@ class Asker:
                 worker=self.asked.worker,
                 elapsed_s=result.elapsed_s,
                 answers=result.answers,
-                reason="; ".join(why),
+                reason="; ".join(reasons),
                 shared_characters=shared_characters,
                 ledger=ledger,
             )
@@ -431,6 +443,7 @@ class Asker:
                 len(request.questions),
                 result.elapsed_s,
                 survival,
+                why,
             )
         )
         for fallback in fallbacks(self.id, request_id, worker, [(step.engine, step.outcome, step.code) for step in result.steps]):

@@ -54,8 +54,10 @@ async def _observe(means: Means, memory: Memory, turn: Turn, usage: Any, deadlin
     except WarmgateError as fault:
         notes.append(f"nothing is compared: {fault.what}")
     if binding is not None:
-        survival, decision = await means.watch.came(turn.session, binding.worker, seen, usage, wait_s=deadline.remaining() * SHARE)
-        means.tell.agent_call(CallSeen(turn.session, model, binding.worker, seen, survival, decision, ended=time.time()))
+        found, decision = await means.watch.came(turn.session, binding.worker, seen, usage, wait_s=deadline.remaining() * SHARE)
+        survival, why = (None, found) if isinstance(found, str) else (found, None)
+        call_seen = CallSeen(turn.session, model, binding.worker, seen, survival, decision, ended=time.time(), unpredicted=why)
+        means.tell.agent_call(call_seen)
     if binding is not None and told.input_tokens is not None:
         loss_now = means.trails.on(turn.session, binding)
         if loss_now is not None:

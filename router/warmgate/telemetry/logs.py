@@ -83,6 +83,7 @@ class Logs(Silent):
             questions=fact.questions,
             elapsed_s=round(fact.elapsed_s, 6),
             **fields,
+            **({"unpredicted": fact.unpredicted} if fact.unpredicted is not None else {}),
         )
 
     def agent_call(self, fact: CallSeen) -> None:
@@ -100,6 +101,7 @@ class Logs(Silent):
             worker=fact.worker,
             problem=fact.reported.problem,
             **fields,
+            **({"unpredicted": fact.unpredicted} if fact.unpredicted is not None else {}),
         )
 
     def fallback(self, fact: Fallback) -> None:

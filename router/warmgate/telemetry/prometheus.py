@@ -20,7 +20,7 @@ from warmgate.errors import OptionError
 from warmgate.prefix.divergence import KINDS
 from warmgate.prefix.ledger import Basis
 from warmgate.prefix.survival import CAUSES, Outcome
-from warmgate.telemetry.protocol import Approval, CallSeen, Fallback, Finished, ReadSeen, Silent
+from warmgate.telemetry.protocol import Approval, CallSeen, Fallback, Finished, ReadSeen, Silent, Unpredicted
 from warmgate.telemetry.urls import bare
 from warmgate.workers.binding import Reason
 from warmgate.workers.counts import COUNTED, Counted
@@ -41,6 +41,7 @@ ENGINES = ("systemone", "decisions", "prefix_read", "round_trip", "rules", "none
 OUTCOMES = ("answered", "partial", "no_answer", "not_asked", "failed")
 SOURCES = (*ENGINES,)
 BASES: tuple[Basis, ...] = get_args(Basis)
+UNPREDICTED: tuple[Unpredicted, ...] = get_args(Unpredicted)
 STATES = ("fresh", "lagging", "gone")
 REASONS = {
     "WG310": "bad_request",
@@ -120,7 +121,7 @@ class Prometheus(Silent):
         self._calls = counter("agent_calls", "Calls of agents seen.", "reported")
         self._worker_reusable = counter("worker_reusable_tokens", "R by worker.", "worker")
         self._worker_survived = counter("worker_survived_tokens", "S by worker.", "worker", "basis")
-        self._unpredicted = counter("unpredicted", "Prompts that no figure of survival or tax has.", "kind")
+        self._unpredicted = counter("unpredicted", "Prompts that no figure of survival or tax has.", "kind", "reason")
         self._decisions = counter("decisions", "Decisions by the engine that answered.", "engine", "outcome")
         self._reads = counter("reads", "Engine requests.", "engine", "outcome")
         self._fallbacks = counter("fallbacks", "Steps of the chain that were left.", "from", "to", "reason")
@@ -147,13 +148,14 @@ class Prometheus(Silent):
                 self._prompt,
                 self._reusable,
                 self._surplus,
-                self._unpredicted,
                 self._floor,
                 self._available,
                 self._captured,
                 self._error,
             ):
                 one.labels(kind)
+            for unpredicted in UNPREDICTED:
+                self._unpredicted.labels(kind, unpredicted)
             for basis in BASES:
                 self._survived.labels(kind, basis)
                 self._computed.labels(kind, basis)
@@ -220,7 +222,9 @@ class Prometheus(Silent):
         for outcome in fact.survival:
             self._survival(outcome)
         if fact.engine is not None:
-            self._unpredicted.labels("read").inc(max(0, fact.questions - len(fact.survival)))
+            left = max(0, fact.questions - len(fact.survival))
+            if left:
+                self._unpredicted.labels("read", _word(fact.unpredicted or OTHER, UNPREDICTED)).inc(left)
 
     def agent_call(self, fact: CallSeen) -> None:
         """Calls, what they report, and what their prompts found."""
@@ -232,7 +236,7 @@ class Prometheus(Silent):
         if fact.survival is not None:
             self._survival(fact.survival)
         else:
-            self._unpredicted.labels("call").inc()
+            self._unpredicted.labels("call", _word(fact.unpredicted or OTHER, UNPREDICTED)).inc()
 
     def fallback(self, fact: Fallback) -> None:
         """Steps left."""

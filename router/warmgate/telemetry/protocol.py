@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from warmgate.answers import Answer
@@ -94,6 +94,20 @@ class Finished:
     dropped_characters: int = 0
 
 
+Unpredicted: TypeAlias = Literal[
+    "json",  # asked on a JSON state: it shares nothing with the agent's prompt
+    "facts",  # asked about resolved facts alone
+    "sidecar",  # another model's cache
+    "cache",  # the cache is off, keeps only some prefixes, or this model's reads never look into it
+    "worker",  # the worker is not followed; Watch.reasons says why
+    "tokenizer",  # the worker's tokenizer did not answer, or not in time
+    "engine",  # what this engine adds to the prompt is not known, or another one answered
+    "prompt",  # the prompt is not known, or another one was answered than the one predicted
+    "moved",  # another worker served it
+]
+"""Why a prompt has no prediction."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadSeen:
     """One engine request of a decision came back, or did not.
@@ -109,6 +123,7 @@ class ReadSeen:
         questions: How many it carried.
         elapsed_s: Seconds.
         survival: One outcome a question where its prompt was predicted; else empty.
+        unpredicted: Why it is empty.
     """
 
     decision: str
@@ -121,6 +136,7 @@ class ReadSeen:
     questions: int
     elapsed_s: float
     survival: Sequence[Outcome] = ()
+    unpredicted: Unpredicted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +153,7 @@ class CallSeen:
         request: Its X-Request-Id, if known.
         started: When it was sent, seconds since 1970.
         ended: When it was answered.
+        unpredicted: Why ``survival`` is not known.
     """
 
     session: str
@@ -148,6 +165,7 @@ class CallSeen:
     request: str | None = None
     started: float | None = None
     ended: float | None = None
+    unpredicted: Unpredicted | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import threading
 import time
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from secrets import token_hex
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from warmgate.prefix.follow import Following
     from warmgate.prefix.usage import Reported
     from warmgate.settings import Settings
+    from warmgate.telemetry.protocol import Unpredicted
 
 SESSIONS = 1024
 """Sessions whose latest ids are held; a prompt of another is tokenized whole."""
@@ -91,6 +92,8 @@ class Sent:
     expected: list[Expectation]
     stack: AsyncExitStack
     window: Window | None = None
+    unpredicted: Unpredicted | None = None
+    """Why there was no outcome, once it was answered."""
 
     async def answered(self, result: ChainResult | None) -> Sequence[Outcome]:
         """One outcome a question, or none where another prompt than the expected one was answered."""
@@ -98,6 +101,7 @@ class Sent:
             return await self.watch.settle(self, result)
         except Exception as fault:  # noqa: BLE001 -- figures must not cost a decision
             self.watch.failed(fault)
+            self.unpredicted = "prompt"
             return ()
 
 
@@ -121,7 +125,7 @@ class Watch:
         self._tails: OrderedDict[tuple[str, str], tuple[int, ...]] = OrderedDict()
         self._coming: OrderedDict[str, _Coming] = OrderedDict()
         self._looks: PerLoop[dict[str, asyncio.Task[None]]] = PerLoop(dict)
-        self._adding: PerLoop[set[asyncio.Task[None]]] = PerLoop(set)
+        self._running: PerLoop[set[asyncio.Task[None]]] = PerLoop(set)
         self._engines: dict[str, str] = {}
         self._mute: dict[str, float] = {}
         self._flying: Counter[str] = Counter()
@@ -181,7 +185,8 @@ class Watch:
 
     async def aclose(self) -> None:
         """End what this event loop runs."""
-        tasks = [*(self._looks.pop() or {}).values(), *(self._adding.pop() or ())]
+        self._looks.pop()
+        tasks = list(self._running.pop() or ())
         if tasks:  # short requests: to let them end is cleaner than to cut their connections
             _, late = await asyncio.wait(tasks, timeout=CLOSE_S)
             for task in late:
@@ -239,11 +244,16 @@ class Watch:
         if self.follows(worker):
             return time.monotonic() >= self._mute.get(worker, 0.0)
         if self._settings.follow != "off" and self._settings.gateway is None and time.monotonic() >= self._tried.get(worker, 0.0):
-            tasks = self._adding.get()
-            task = asyncio.create_task(self._add(worker), name="warmgate-follow")
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            self._run(self._add(worker), "warmgate-follow")
         return False
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Beside the caller, and ended by :meth:`aclose` at the latest."""
+        tasks = self._running.get()
+        task = asyncio.create_task(work, name=name)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        return task
 
     def _muted(self, worker: str, fault: EngineError | None = None) -> None:
         """Its tokenizer did not answer, or (without a fault) not in time: it is left alone, for a short while where it may just be busy."""
@@ -251,6 +261,10 @@ class Watch:
         self._mute[worker] = time.monotonic() + wait
         why = "in time" if fault is None else f"({fault.code})"
         self.reasons[worker] = f"its tokenizer did not answer {why}; it is asked again after {wait:.0f} s"
+
+    def _why(self, worker: str) -> Unpredicted:
+        """Why prompts cannot be predicted there."""
+        return "tokenizer" if self.follows(worker) else "worker"
 
     def _told(self, worker: str) -> None:
         """Its tokenizer answers, again."""
@@ -263,13 +277,13 @@ class Watch:
 
     # -- reads ---------------------------------------------------------------------------------------------------------------------
 
-    async def asked(self, session: str, request: AskRequest, salt: str | None, model: str, remote: Remote) -> Sent | None:
-        """Reads are about to be sent on the agent's prompt: what they should find. ``None`` where that cannot be told in time."""
+    async def asked(self, session: str, request: AskRequest, salt: str | None, model: str, remote: Remote) -> Sent | Unpredicted:
+        """Reads are about to be sent on the agent's prompt: what they should find, or why that cannot be told in time."""
         try:
             return await self._asked(session, request, salt, model, remote)
         except Exception as fault:  # noqa: BLE001 -- figures must not cost a decision
             self.failed(fault)
-            return None
+            return "prompt"
 
     def failed(self, fault: Exception) -> None:
         """A fault of ours, or of a foreign question; said once a kind."""
@@ -278,21 +292,25 @@ class Watch:
             self._faults.add(name)
             emit(logging.WARNING, "telemetry.failed", listener="Watch", fault=name)
 
-    async def _asked(self, session: str, request: AskRequest, salt: str | None, model: str, remote: Remote) -> Sent | None:
+    async def _asked(self, session: str, request: AskRequest, salt: str | None, model: str, remote: Remote) -> Sent | Unpredicted:
         worker, prompt = remote.worker, request.prompt
         engine = self._engines.get(worker, self._settings.engines[0])
-        if prompt is None or not isinstance(prompt.prefix, str) or not self._ready(worker):
-            return None
+        if not self._ready(worker):
+            return self._why(worker)
+        if prompt is None or not isinstance(prompt.prefix, str):
+            return "prompt"
         added = spoken(engine, self._settings.dialect, prompt, request.questions)
         space = self._space(worker, model, salt)
-        if added is None or space is None:
-            return None
+        if added is None:
+            return "engine"
+        if space is None:
+            return "prompt"
         try:
             held = await self._ids(session, model, prompt.prefix, space, remote)
             tails = [await self._tail(tail, model, remote) for tail in added]
         except EngineError as fault:
             self._muted(worker, fault)
-            return None
+            return "tokenizer"
         self._told(worker)
         tracker = self.tracker
         assert tracker is not None
@@ -322,6 +340,7 @@ class Watch:
         if result.outcome != "answered" or engine != sent.engine or result.usage.input_tokens != tokens:
             if engine == sent.engine:
                 self.forget(sent.expected[0].prompt.session)  # pieces were tokenized otherwise than the whole
+            sent.unpredicted = "prompt" if engine == sent.engine else "engine"
             return ()
         hits, looked_up = result.usage.cached_tokens, True
         if hits is None and sent.window is not None:
@@ -359,10 +378,13 @@ class Watch:
             remote: Its worker.
         """
         self._coming.pop(session, None)
+        looks = self._looks.get()
+        before = looks.get(session)
+        if before is not None:  # the session went on while it was looked at: what is found now would be taken for the new turn's
+            before.cancel()
         if not self._ready(remote.worker):
             return None
-        looks = self._looks.get()
-        task = asyncio.create_task(self._look(decision, session, render, view, salt, model, remote), name="warmgate-look")
+        task = self._run(self._look(decision, session, render, view, salt, model, remote), "warmgate-look")
         looks[session] = task
         task.add_done_callback(lambda done: looks.pop(session, None) if looks.get(session) is done else None)
         return task
@@ -425,8 +447,8 @@ class Watch:
 
     async def came(
         self, session: str, worker: str, reported: Reported, answer: Any, *, wait_s: float = LOOK_S
-    ) -> tuple[Outcome | None, str | None]:
-        """The agent's call came back: what became of its prefix, and the decision it followed.
+    ) -> tuple[Outcome | Unpredicted, str | None]:
+        """The agent's call came back: what became of its prefix, or why that is not known, and the decision it followed.
 
         Args:
             session: Key of the session.
@@ -439,19 +461,22 @@ class Watch:
             return await self._came(session, worker, reported, answer, wait_s)
         except Exception as fault:  # noqa: BLE001 -- an answer may be anything
             self.failed(fault)
-            return None, None
+            return "prompt", None
 
-    async def _came(self, session: str, worker: str, reported: Reported, answer: Any, wait_s: float) -> tuple[Outcome | None, str | None]:
+    async def _came(
+        self, session: str, worker: str, reported: Reported, answer: Any, wait_s: float
+    ) -> tuple[Outcome | Unpredicted, str | None]:
         coming = await self.looked(session, worker, wait_s)
         self._coming.pop(session, None)
         tracker, names = self.tracker, self._following.names if self._following is not None else None
         if coming is None or tracker is None or names is None:
-            self._unseen(worker)
-            return None, None if coming is None else coming.decision
+            self.unseen(worker)
+            ready = self.follows(worker) and time.monotonic() >= self._mute.get(worker, 0.0)
+            return "prompt" if ready else self._why(worker), None if coming is None else coming.decision
         expected = coming.expected
         if expected.worker != worker or reported.prompt_tokens != expected.prompt.tokens or reported.requests != 1:
-            self._unseen(worker)
-            return None, coming.decision
+            self.unseen(worker)
+            return "moved" if expected.worker != worker else "prompt", coming.decision
         tracker.sent(expected)
         output = generated(answer)
         stored: list[int] = []
@@ -462,11 +487,11 @@ class Watch:
         cached = reported.cached_tokens if reported.measured else None
         return tracker.settle(expected, cached, stored=stored, stored_tokens=tokens), coming.decision
 
-    def _unseen(self, worker: str) -> None:
-        """A call that was not predicted stored something: what is modelled without hearing of it is a guess from now on."""
+    def unseen(self, worker: str) -> None:
+        """A prompt that was not predicted stored something: what is modelled without hearing of it is a guess from now on."""
         index = self.tracker.index(worker) if self.tracker is not None else None
         if index is not None and index.source == "model" and index.doubt is None:
-            index.trust("a call was not predicted, and what it stored is not known")
+            index.trust("a prompt of ours was not predicted, and what it stored is not known")
 
     async def _opening(self, view: PromptView, model: str, remote: Remote) -> tuple[int, ...]:
         """Ids of the generation prompt behind messages that end like these; none where it cannot be told."""

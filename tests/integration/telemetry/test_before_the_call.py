@@ -74,7 +74,7 @@ async def test_a_call_that_was_not_predicted_is_a_doubt_about_the_next(worker: S
         worker.fault("slow=3", path="/tokenize")
         await run(gate, 2, "late")
         assert tracker.sums.calls.calls == 0
-        assert index.doubt == "a call was not predicted, and what it stored is not known"
+        assert index.doubt == "a prompt of ours was not predicted, and what it stored is not known"
 
 
 async def test_a_tokenizer_that_was_busy_is_asked_again_soon_and_the_reason_is_said(worker: StandIn, monkeypatch: pytest.MonkeyPatch):
