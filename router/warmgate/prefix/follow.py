@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from warmgate.errors import WarmgateError, one_line
+from warmgate.prefix.counters import Snapshot
 from warmgate.prefix.events import EventReader, EventSource, Status, sources_of
 from warmgate.prefix.hashes import Algorithm, BlockNames
 from warmgate.prefix.index import ShadowIndex
@@ -78,7 +79,8 @@ class Following:
             Whether prompts can be predicted there.
         """
         try:
-            facts = CacheFacts.of(await get("/metrics"))
+            page = await get("/metrics")
+            facts = CacheFacts.of(page)
         except Exception as fault:  # noqa: BLE001 -- a worker that does not answer is not followed; decisions go on
             return self._not(worker, f"its metrics cannot be read ({one_line(str(fault) or type(fault).__name__, 80)})")
         if facts is None:
@@ -94,7 +96,7 @@ class Following:
         elif (facts.block_size, facts.algorithm) != (self.names.block_size, self.names.algorithm):
             return self._not(worker, f"its blocks ({facts.block_size} tokens, {facts.algorithm}) are not those of the pool's first worker")
         source = await self._source(worker, get)
-        index = ShadowIndex(facts.block_size, blocks=facts.blocks, source="model" if source is None else "events")
+        index = _modelled(facts, page) if source is None else ShadowIndex(facts.block_size, blocks=facts.blocks, source="events")
         tracker = self.tracker
         tracker.add_worker(worker, index)
         if source is not None:
@@ -109,7 +111,7 @@ class Following:
                 reader.start()
             except WarmgateError as fault:
                 self.reasons[worker] = f"no events: {fault}"
-                tracker.add_worker(worker, ShadowIndex(facts.block_size, blocks=facts.blocks))
+                tracker.add_worker(worker, _modelled(facts, page))
             else:
                 self.readers[worker] = reader
         return True
@@ -143,3 +145,12 @@ class Following:
     def _not(self, worker: str, why: str) -> bool:
         self.reasons[worker] = why
         return False
+
+
+def _modelled(facts: CacheFacts, page: str) -> ShadowIndex:
+    """An index fed by our own calls. It begins empty, which a worker that has served others is not."""
+    index = ShadowIndex(facts.block_size, blocks=facts.blocks)
+    asked = Snapshot.of(page).queries
+    if asked and index.doubt is None:
+        index.trust(f"it looked up {asked:,} tokens before it was followed, and what they left there is not known")
+    return index

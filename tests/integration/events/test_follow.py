@@ -73,3 +73,21 @@ async def test_what_cannot_be_followed_says_why():
     assert [word in reason for word, reason in zip(words, following.reasons.values(), strict=True)] == [True] * 6
     assert CacheFacts.of('vllm:cache_config_info{block_size="x"} 1') is None
     following.close()
+
+
+async def test_a_worker_that_served_before_is_no_empty_one():
+    """After a restart of the gate alone, a warm cache would be predicted cold, and nobody told that this is a guess."""
+    with StandIn(block_size=32, kv_tokens=3200) as worker:
+        async with httpx.AsyncClient() as client:
+            body = {"model": "standin", "messages": [{"role": "user", "content": "words " * 100}], "max_tokens": 1}
+            (await client.post(worker.url + "/v1/chat/completions", json=body)).raise_for_status()
+        following = Following()
+        assert await following.add(worker.url, getter(worker.url))
+        assert following.tracker is not None
+        index = following.tracker.index(worker.url)
+        assert index is not None
+        assert "before it was followed" in (index.doubt or "")
+        following.tracker.stored(worker.url, [1])
+        following.tracker.restarted(worker.url)
+        assert index.doubt is None
+        following.close()
