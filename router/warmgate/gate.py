@@ -19,6 +19,7 @@ from warmgate.decision import Decision, Observation
 from warmgate.engines import Deadline
 from warmgate.engines.loops import PerLoop
 from warmgate.engines.portal import get_portal
+from warmgate.engines.together import to_the_end
 from warmgate.errors import OptionError, QuestionError, TemplateError, WarmgateError
 from warmgate.judging import Judge
 from warmgate.means import ChainOf, Means
@@ -363,11 +364,14 @@ class Gate:
                 home.ready.set()
             await asyncio.Event().wait()
         finally:
-            await self.means.aclose()
-            if opened:
-                self.means.watch.close()
-                await self.pool.aclose()
-                await asyncio.to_thread(self.means.listeners.close)
+            await to_the_end(self._shut(opened))
+
+    async def _shut(self, opened: bool) -> None:
+        await self.means.aclose()
+        if opened:
+            self.means.watch.close()
+            await self.pool.aclose()
+            await asyncio.to_thread(self.means.listeners.close)
 
     async def aclose(self) -> None:
         """Close what this event loop opened. Other loops are not touched, and the next decision opens it again."""

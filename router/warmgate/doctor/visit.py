@@ -18,6 +18,7 @@ from warmgate.doctor.styles import ReadStyle
 from warmgate.engines.deadline import Deadline
 from warmgate.engines.http import Http, Reply
 from warmgate.engines.retry import NO_RETRY
+from warmgate.engines.together import to_the_end
 from warmgate.engines.wire import usage_of
 
 PATIENCE_S = 10.0
@@ -143,9 +144,13 @@ class Visit:
         return f"{method} {self.url}{path}"
 
     async def aclose(self) -> None:
-        """Close every connection."""
+        """Close every connection, cancelled or not."""
+        await to_the_end(self._close())
+
+    async def _close(self) -> None:
         for task in self._gets.values():
             task.cancel()
+        await asyncio.gather(*self._gets.values(), return_exceptions=True)
         for line in self._lines:
             await line.aclose()
 

@@ -15,6 +15,7 @@ import httpx
 
 from warmgate.engines.handshake import handshake_closed
 from warmgate.engines.surplus import close_if_surplus
+from warmgate.engines.together import to_the_end
 
 KEEP_S = 60.0
 """Seconds an idle connection stays open."""
@@ -46,7 +47,7 @@ class Lanes(httpx.AsyncBaseTransport):
                 response = await lane.handle_async_request(request)
         except BaseException:
             self._room.release()
-            await lane.aclose()  # its connection is in an unknown state
+            await to_the_end(lane.aclose())  # its connection is in an unknown state
             raise
         assert isinstance(response.stream, httpx.AsyncByteStream)
         network = response.extensions.get("network_stream")
@@ -66,8 +67,8 @@ class Lanes(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close what is idle; lanes in use close with their response."""
-        while self._free:
-            await self._free.pop().aclose()
+        lanes, self._free = self._free, []
+        await to_the_end(asyncio.gather(*(lane.aclose() for lane in lanes), return_exceptions=True))
 
 
 class _Stream(httpx.AsyncByteStream):
