@@ -17,7 +17,7 @@ from warmgate.decision import Read
 from warmgate.engines import AskRequest, ChainResult, Deadline
 from warmgate.engines.wire import usage_of, wire_question
 from warmgate.errors import EngineError
-from warmgate.foreign import mapping, sendable
+from warmgate.foreign import sendable
 from warmgate.means import Means
 from warmgate.prefix.divergence import PromptView
 from warmgate.prefix.survival import Outcome as Survived
@@ -155,12 +155,11 @@ class Asker:
             )
         return result
 
-    async def facts(self, questions: Mapping[str, Question], facts: Mapping[str, Any]) -> ChainResult:
-        """Ask about resolved facts alone."""
+    async def facts(self, name: str, question: Question, facts: Mapping[str, Any]) -> ChainResult:
+        """Ask about the resolved facts of one call: they are the whole state, as in the labels that thresholds come from."""
         facts = sendable(dict(facts))
-        request = self._request(questions, facts)
-        dialect = self._means.settings.dialect
-        self.asked_about |= {name: Asked(question, mapping(facts.get(name)), dialect) for name, question in questions.items()}
+        request = replace(self._request({name: question}, facts), request_id=f"{self.id}-{name}")
+        self.asked_about[name] = Asked(question, facts, self._means.settings.dialect)
         result = await self._send(request, "facts", None, None, None)
         self.told |= result.answers
         return result
@@ -301,9 +300,9 @@ class Asker:
             self._means.watch.unseen(worker)
         self._report(result)
         self._note(request, kind, state, finding, planted, result, survival, why)
-        if result.outcome == "no_answer" and await self._moved(result):
+        if result.outcome == "no_answer" and await self._moved(result, worker):
             result = await self._means.chain(self.asked.worker).ask(
-                replace(request, request_id=f"{self.id}-{len(self.reads)}", headers=self.headers(self.asked)), deadline=self._deadline
+                replace(request, request_id=f"{request.request_id}-again", headers=self.headers(self.asked)), deadline=self._deadline
             )
             self._means.watch.unseen(self.asked.worker)
             self._report(result)
@@ -359,11 +358,12 @@ class Asker:
             elif step.outcome == "failed" and step.code is not None:
                 self._means.pool.report(step.worker, _OUTCOMES.get(step.code, "ok"))
 
-    async def _moved(self, result: ChainResult) -> bool:
-        """Whether the worker was found dead and the session has another one now, in time to ask there."""
-        worker = self.asked.worker
+    async def _moved(self, result: ChainResult, worker: str) -> bool:
+        """Whether the worker that was asked was found dead and the session has another one now, in time to ask there."""
         if self._deadline.passed or not any(s.worker == worker and s.code == "WG321" for s in result.steps):
             return False
+        if self.asked.worker != worker:  # a request beside this one found out first
+            return True
         role: Role = "gate_workers" if self.sidecar else "workers"
         try:
             async with asyncio.timeout(self._deadline.remaining()):

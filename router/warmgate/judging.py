@@ -1,4 +1,4 @@
-"""A verdict on each proposed call: rules first, then one request for all grey cases. Whatever fails, a person decides."""
+"""A verdict on each proposed call: rules first, then a request for each grey case. Whatever fails, a person decides."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from warmgate.alignment.markers import UNKNOWN
 from warmgate.alignment.markup import Markup
 from warmgate.asking import Asker
 from warmgate.decision import Verdict, binding_of
+from warmgate.engines.together import together
 from warmgate.policy import CallPolicy, Judgement
 from warmgate.settings import Settings
 from warmgate.turn import ProposedCall, Turn
@@ -66,21 +67,29 @@ class Judge:
         return judged
 
     async def _grey(self, grey: Mapping[str, tuple[ProposedCall, Judgement]], policy: CallPolicy) -> dict[int, tuple[Judgement, str]]:
-        """Ask about all grey calls at once, on their resolved facts alone: tool output must not argue for its own command."""
+        """Ask about all grey calls side by side, each on its own resolved facts alone.
+
+        Tool output must not argue for its own command, and no call for another: a model that read the facts of two under one question could
+        not tell which is meant, and its thresholds were found on the facts of one.
+        """
         moved: dict[int, tuple[Judgement, str]] = {}
         asked: dict[str, tuple[ProposedCall, Judgement]] = {}
         for name, (call, judgement) in grey.items():
-            if _markup().find_in(judgement.facts, "facts"):  # they stand in the prompt as they are, beside those of the other calls
+            if _markup().find_in(judgement.facts, "facts"):  # they stand in the prompt as they are
                 why = f"{judgement.reason} (its facts hold control markup, so no model was asked)"
                 moved[int(name.removeprefix("call"))] = (replace(judgement, reason=why), "rules")
             else:
                 asked[name] = (call, judgement)
         if not asked:
             return moved
-        questions = {name: judgement.question for name, (_, judgement) in asked.items() if judgement.question is not None}
-        facts = {name: judgement.facts or {} for name, (_, judgement) in asked.items()}
-        result = await self.asker.facts(questions, facts)
-        for name, (call, judgement) in asked.items():
+        names = list(asked)
+        results = await together(
+            self.asker.facts(name, judgement.question, judgement.facts or {})
+            for name, (_, judgement) in asked.items()
+            if judgement.question is not None
+        )
+        for name, result in zip(names, results, strict=True):
+            call, judgement = asked[name]
             answer = result.answers.get(name)
             if answer is None:
                 continue

@@ -35,11 +35,10 @@ class Yes:
     def __init__(self):
         self.seen = []
 
-    async def facts(self, questions, facts):
-        self.seen.append((set(questions), dict(facts)))
+    async def facts(self, name, question, facts):
+        self.seen.append((name, dict(facts)))
         given = {"probabilities": {"yes": 1.0, "no": 0.0}, "confidence": 1.0, "label_mass": 1.0, "argmax_is_label": True}
-        answers = {id_: Answer(id=id_, type="noul", value=True, source=SOURCE, server_confidence=None, **given) for id_ in questions}
-        return SimpleNamespace(answers=answers)
+        return SimpleNamespace(answers={name: Answer(id=name, type="noul", value=True, source=SOURCE, server_confidence=None, **given)})
 
 
 def judge(*arguments):
@@ -63,8 +62,8 @@ def test_facts_with_markup_are_not_asked_about(forged):
     assert "control markup" in verdicts["c0"].reason
 
 
-def test_one_calls_markup_reaches_no_other_calls_question():
-    """All grey calls share one prompt: one call would answer for another."""
+def test_each_call_is_asked_about_on_its_own_facts_alone():
+    """Under one prompt for all, a call's words would reach another's question, and the model could not tell which of them is meant."""
     verdicts, seen = judge("ls", FORGED[0], "pwd")
     assert [verdicts[f"c{n}"].verdict for n in range(3)] == ["allow", "ask", "allow"]
-    assert seen == [({"call0", "call2"}, {"call0": {"command": "ls"}, "call2": {"command": "pwd"}})]
+    assert seen == [("call0", {"command": "ls"}), ("call2", {"command": "pwd"})]

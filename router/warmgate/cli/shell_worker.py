@@ -48,7 +48,7 @@ def _answer(question: Any, facts: dict[str, Any], worker: str, model: str | None
     from warmgate.engines.systemone import SystemOne
 
     engine = SystemOne(worker, api_key=key)
-    request = AskRequest(questions={"call": question}, state={"call": facts}, model=model, check_order=True)
+    request = AskRequest(questions={"call": question}, state=facts, model=model, check_order=True)
 
     async def ask() -> tuple[Answer | None, str]:
         async with Chain([engine]) as chain:

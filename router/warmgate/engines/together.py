@@ -22,7 +22,7 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def to_the_end(closing: Awaitable[object]) -> None:
-    """Close something wholly. A cancellation meanwhile is passed on when that is done: cut short, it would leave open what is not closed yet.
+    """Close something wholly. A cancellation meanwhile is passed on when that is done: cut short, it would leave open what is left.
 
     For what takes a moment, never for what waits for somebody else.
     """
