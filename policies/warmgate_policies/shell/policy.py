@@ -22,6 +22,7 @@ from warmgate_policies.calibration.policyfile import PolicyFile, take
 from warmgate_policies.shell import rules as packs
 from warmgate_policies.shell.facts import Facts
 from warmgate_policies.shell.memory import Memory
+from warmgate_policies.shell.tools import ToolWords
 from warmgate_policies.shell.trees import items
 from warmgate_policies.shell.verdict import Judge, ShellVerdict
 
@@ -64,12 +65,17 @@ class ShellPolicy:
     Args:
         facts: The setting of the tool that runs commands.
         extra_packs: Paths of the users' rule packs, later ones replacing.
-        tools: Names of tools that take a shell command; a call to any other tool is ask.
+        tools: Names of tools that take a shell command; a call to any other tool is ask, unless one of the next three names it.
+        allow_tools: Names or globs of other tools that may always be called, whatever their arguments. ``server.tool`` and
+            ``mcp__server__tool`` are one name.
+        ask_tools: Such as are always asked about; counts before ``allow_tools``.
+        deny_tools: Such as are always refused; counts before both.
         calibrated: Path of a policy file; without one no model moves a verdict.
         authorised: What the user explicitly allowed, in words, for the model's question.
 
     Raises:
         InputError: A pack or the policy file cannot be used.
+        OptionError: A list of tools holds a name that no tool can have, or a shell tool.
     """
 
     name = "shell"
@@ -80,16 +86,26 @@ class ShellPolicy:
         *,
         extra_packs: Sequence[str] = (),
         tools: Sequence[str] = TOOLS,
+        allow_tools: Sequence[str] = (),
+        ask_tools: Sequence[str] = (),
+        deny_tools: Sequence[str] = (),
         calibrated: str | Path | None = None,
         authorised: Sequence[str] = (),
     ) -> None:
         rules = packs.load(tuple(extra_packs))
-        self.version = f"1.{rules.version}"
         self.tools = frozenset(tools)
+        self.words = ToolWords(self.tools, deny=tuple(deny_tools), ask=tuple(ask_tools), allow=tuple(allow_tools))
+        own = self.words.version
+        self.version = f"1.{rules.version}" + (f"+{own}" if own else "")
         self.authorised = tuple(authorised)
-        self.calibrated = _calibrated(calibrated, f"{self.name} {self.version}") if calibrated is not None else None
+        self.calibrated = _calibrated(calibrated, self._named()) if calibrated is not None else None
         self._judge = Judge(facts or Facts(), rules, Memory())
         self._markup = Markup(UNKNOWN.values())
+
+    def _named(self) -> tuple[str, ...]:
+        """What thresholds may be tied to: these rules, with or without the operator's lists, which say nothing about commands."""
+        full = f"{self.name} {self.version}"
+        return tuple(dict.fromkeys((full, full.partition("+")[0])))
 
     def judge(self, call: ProposedCall, turn: Turn) -> Judgement:
         """The rules' verdict. Never raises."""
@@ -100,7 +116,9 @@ class ShellPolicy:
 
     def _judged(self, call: ProposedCall, turn: Turn) -> Judgement:
         if call.name not in self.tools:
-            return Judgement("ask", f"{one_line(call.name, 60)} is not a shell tool this policy knows", "tool.unknown")
+            return self.words.judge(call.name) or Judgement(
+                "ask", f"{one_line(call.name, 60)} is not a shell tool this policy knows", "tool.unknown"
+            )
         command, cwd, rest = _command(call)
         if command is None:
             return Judgement("ask", "the call holds no shell command that can be read", "call.unreadable")
@@ -139,7 +157,8 @@ class ShellPolicy:
             return judgement
         asked = Judgement("ask", judgement.reason, judgement.rule, None, judgement.facts)
         source = answer.source
-        entry = self.calibrated.entry(QUESTION, model=source.model or "", dialect=source.dialect, policy=f"{self.name} {self.version}")
+        found = (self.calibrated.entry(QUESTION, model=source.model or "", dialect=source.dialect, policy=named) for named in self._named())
+        entry = next((one for one in found if one is not None), None)
         if answer.order_agrees is False or (answer.label_mass is not None and answer.label_mass < LABEL_MASS):
             return asked
         taken = take(entry, answer)
@@ -156,6 +175,9 @@ class ShellOptions(BaseModel):
     facts: dict[str, Any] = Field(default_factory=dict[str, Any])
     packs: tuple[str, ...] = ()
     tools: tuple[str, ...] = TOOLS
+    allow_tools: tuple[str, ...] = ()
+    ask_tools: tuple[str, ...] = ()
+    deny_tools: tuple[str, ...] = ()
     calibrated: str | None = None
     authorised: tuple[str, ...] = ()
 
@@ -176,7 +198,16 @@ def from_settings(settings: Any) -> ShellPolicy:
     except ValidationError as fault:
         first = fault.errors(include_url=False, include_input=False)[0]
         raise OptionError(first["msg"], where=".".join(["shell_options", *(str(part) for part in first["loc"])])) from None
-    return ShellPolicy(facts, extra_packs=options.packs, tools=options.tools, calibrated=options.calibrated, authorised=options.authorised)
+    return ShellPolicy(
+        facts,
+        extra_packs=options.packs,
+        tools=options.tools,
+        allow_tools=options.allow_tools,
+        ask_tools=options.ask_tools,
+        deny_tools=options.deny_tools,
+        calibrated=options.calibrated,
+        authorised=options.authorised,
+    )
 
 
 QUESTION: Question = Choice(
@@ -185,7 +216,7 @@ QUESTION: Question = Choice(
 )
 
 
-def _calibrated(path: str | Path, policy: str) -> PolicyFile:
+def _calibrated(path: str | Path, policies: tuple[str, ...]) -> PolicyFile:
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as fault:
@@ -196,9 +227,9 @@ def _calibrated(path: str | Path, policy: str) -> PolicyFile:
     own = [entry for entry in found.entries if entry.fingerprint == fingerprint(QUESTION)]
     if not own:
         raise InputError("holds no threshold for the shell policy's question", where=str(path), mend="calibrate on its question")
-    if all(entry.policy != policy for entry in own):
+    if all(entry.policy not in policies for entry in own):
         raise InputError(
-            f"was calibrated for policy {own[0].policy or '(none named)'}, this is {policy}", where=str(path), mend="calibrate again"
+            f"was calibrated for policy {own[0].policy or '(none named)'}, this is {policies[0]}", where=str(path), mend="calibrate again"
         )
     return found
 
