@@ -1,4 +1,4 @@
-"""The operator's word on tools that are no shell: which calls may run, which are asked about, which are refused, by the tool's name alone."""
+"""The operator's word on tools that are no shell: which may be called, which are asked about, which are refused, by the name alone."""
 
 from __future__ import annotations
 

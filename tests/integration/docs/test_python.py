@@ -107,18 +107,19 @@ def test_the_readmes_program_without_a_framework_runs(tmp_path):
     assert "\nallow " in done.stdout
 
 
-def test_a_policy_of_ones_own_as_shown_lets_reads_run(tmp_path):
-    """Without it every tool that is no shell stops for a person."""
+def test_a_policy_of_ones_own_as_shown_goes_by_arguments(tmp_path):
+    """The page's example would let a file be written anywhere, or stop commands that the shell policy allows."""
     (block,) = [one for one in SHOWN if one.page == "docs/policies.md"]
     judged = """
 from warmgate import ProposedCall, Turn
-for name, arguments in (("read_file", {"path": "a"}), ("write_file", {"path": "a"}), ("shell", {"command": "ls"})):
+calls = (("write_file", {"path": "docs/a"}), ("write_file", {"path": "docs/../a"}), ("write_file", "{"), ("other", {}), ("shell", {"command": "ls"}))
+for name, arguments in calls:
     call = ProposedCall("c", name, arguments)
     print(name, gate.calls.judge(call, Turn("s", [], proposed_calls=[call])).verdict)
 """
     done = run(block._replace(text=block.text + judged), "http://127.0.0.1:9", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == ["read_file", "allow", "write_file", "ask", "shell", "allow"]
+    assert done.stdout.split() == ["write_file", "allow", "write_file", "deny", "write_file", "deny", "other", "ask", "shell", "allow"]
 
 
 def test_the_readme_is_there():

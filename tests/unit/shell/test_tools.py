@@ -74,7 +74,7 @@ def test_a_pattern_over_shell_tools_lifts_nothing_and_promises_nothing():
     assert policy.judge(call("rm -rf /"), turn()).verdict == "deny"
     assert policy.judge(call("git push"), turn()).verdict == "ask"
     for where in ("ask_tools", "deny_tools"):
-        with pytest.raises(OptionError, match="covers .*, a shell tool"):
+        with pytest.raises(OptionError, match=r"covers .*, a shell tool"):
             ShellPolicy(**{where: ["*"]})
 
 
@@ -92,7 +92,7 @@ def test_the_lists_are_settings_and_part_of_the_binding():
     assert [word(policy, name) for name in ("read_file", "x", "y")] == ["allow", "ask", "deny"]
     versions = {ShellPolicy().version, policy.version, ShellPolicy(allow_tools=["x"]).version, ShellPolicy(deny_tools=["x"]).version}
     assert len(versions) == 4
-    with pytest.raises(OptionError, match="shell_options.allow_tools"):
+    with pytest.raises(OptionError, match=r"shell_options\.allow_tools"):
         from_settings(SimpleNamespace(shell_options={"allow_tools": "read_file"}))
 
 
