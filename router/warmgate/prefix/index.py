@@ -219,9 +219,11 @@ class ShadowIndex:
             self._doubt = "a request outgrew the pool, which preempts others"
 
     def others(self) -> None:
-        """Somebody else used the worker too: what the model says is a guess from now on, until it restarts or is cleared."""
+        """A measurement was another one than modelled: what the model says is a guess from now on, until it restarts or is cleared."""
         if self._pool is not None:
-            self._doubt = "others use this worker and it sends no KV events"
+            self._doubt = (
+                "what was measured contradicts its model (others use this worker, or reads overlapped otherwise), and it sends no KV events"
+            )
 
     def _empty(self) -> None:
         self._copies.clear()

@@ -298,7 +298,8 @@ class SurvivalTracker:
             hits: Tokens found by all of them together; ``None`` where refused.
             looked_up: False where the counters show that the engine did not look.
         """
-        partial = list(accumulate((one.prompt.tokens % self.block_size > 0 for one in expected), initial=0))
+        # vLLM mostly runs the first at once and alone; the others have arrived when it ends, and hold their partial blocks together
+        partial = [0, *accumulate((one.prompt.tokens % self.block_size > 0 for one in expected[1:]), initial=0)]
         if hits is not None and hits == self.predicted_hits(expected):
             # all were right together; a question asked before is found by itself, beyond what its sibling shares
             return [self.settle(one, one.captured, looked_up=looked_up, beside=n) for one, n in zip(expected, partial, strict=False)]
