@@ -329,7 +329,10 @@ class SurvivalTracker:
         captured = here.tokens if known.reads_cache else 0
         elsewhere = (w.index.find(names, prompt.tokens).tokens for name, w in self._workers.items() if name != worker and w.reads_cache)
         diverged, other, kind = self._outside(prompt, shared) if prompt.kind == "call" else (0, 0, None)
-        evidence = bytes(self._known_of(known, name) for name in names[: -(-reusable // block)])
+        wanted = -(-reusable // block)
+        # whatever stands in front of the first block that is not resident is resident: most prompts need no look at single blocks
+        resident = min(here.blocks, wanted)
+        evidence = bytes([_RESIDENT]) * resident + bytes(self._known_of(known, name) for name in names[resident:wanted])
         return Expectation(
             prompt,
             worker,
