@@ -18,7 +18,8 @@ from warmgate.foreign import mapping, text
 SCHEMA = "warmgate.gate/1"
 
 RECORDS = 64
-"""Verdicts kept, newest: more than a turn proposes. An older one is judged again when it is wanted."""
+"""Verdicts kept, newest, and all of the latest message however many calls it proposes: what a person approved is looked up when it runs. An
+older one is judged again when it is wanted."""
 
 REFUSALS = 4096
 """Refusals kept, newest."""
@@ -117,7 +118,7 @@ class GateState(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_(self, **changes: Any) -> GateState:
         """A later one: fields replaced, ``verdicts`` and ``refused`` added to."""
-        changes["verdicts"] = _newest({**self.verdicts, **changes.get("verdicts", {})}, RECORDS)
+        changes["verdicts"] = _recent({**self.verdicts, **changes.get("verdicts", {})})
         changes["refused"] = _newest({**self.refused, **changes.get("refused", {})}, REFUSALS)
         return msgspec.structs.replace(self, seq=self.seq + 1, **changes)
 
@@ -168,7 +169,7 @@ def _joined(left: GateState, right: GateState) -> GateState:
         late,
         announce=announce,
         announced=tuple(dict.fromkeys((*early.announced, *late.announced))),
-        verdicts=_newest({**early.verdicts, **late.verdicts}, RECORDS),
+        verdicts=_recent({**early.verdicts, **late.verdicts}),
         refused=_newest({**early.refused, **late.refused}, REFUSALS),
     )
 
@@ -198,6 +199,14 @@ def _convert(kept: Mapping[str, Any]) -> GateState:
         return msgspec.convert(kept, GateState)
     except msgspec.ValidationError as fault:
         raise OptionError(f"is not what warmgate writes ({fault})", where="the gate state", mend="start a new thread") from None
+
+
+def _recent(verdicts: dict[str, Record]) -> dict[str, Record]:
+    if len(verdicts) <= RECORDS:
+        return verdicts
+    batch = next(reversed(verdicts)).rpartition("/")[0]
+    latest = sum(place.rpartition("/")[0] == batch for place in verdicts) if batch else 0  # without a name it is nobody's message
+    return _newest(verdicts, max(RECORDS, latest))
 
 
 def _newest(values: dict[str, _V], limit: int) -> dict[str, _V]:

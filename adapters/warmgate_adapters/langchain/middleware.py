@@ -15,6 +15,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest, ToolRuntime
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from warmgate.decision import binding_of
 from warmgate.errors import OptionError
 from warmgate.foreign import mapping
 from warmgate.gate import Gate
@@ -203,7 +204,7 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         edits: dict[str, Edited] = {}
         for number in plan.edited:
             call = plan.ready[number].call
-            edits[proposal.calls[number].id] = Edited(name=call.name, args=dict(mapping(call.arguments)))
+            edits[_edited(proposal.calls[number])] = Edited(name=call.name, args=dict(mapping(call.arguments)))
         return {"gate": plan.state.to_json(), "gate_edits": edits}
 
     # -- innermost, just before a call runs --------------------------------------------------------------------------------------------
@@ -243,7 +244,8 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
         state = self._state(kept, runtime.config)
         before, message = before_last_call(cast("Sequence[AnyMessage]", kept.get("messages", ())))
         call = proposed(request.tool_call)
-        edit = cast("Edited | None", mapping(kept.get("gate_edits")).get(call.id))
+        edits = mapping(kept.get("gate_edits"))
+        edit = cast("Edited | None", edits.get(_edited(call), edits.get(call.id)))  # by its id alone in older checkpoints
         edited = edit is not None and message is not None and any(proposed(one) == call for one in message.tool_calls)
         if edit is not None and edited:
             request = _replaced(request, edit)
@@ -319,6 +321,11 @@ def _replaced(request: ToolCallRequest, edit: Edited) -> ToolCallRequest:
     """The call as a person left it."""
     call = {**request.tool_call, "name": edit["name"], "args": edit["args"]}
     return request.override(tool_call=cast("Any", call), tool=cast("Any", _own(request, edit["name"])))
+
+
+def _edited(call: ProposedCall) -> str:
+    """Place of an edit: of two calls under one id only the one that a person changed is replaced."""
+    return place(binding_of(call, policy="", model=""), call.id)
 
 
 def _own(request: ToolCallRequest, name: str) -> BaseTool | None:

@@ -40,7 +40,7 @@ class GateAgentState(AgentState[Any]):
     Attributes:
         gate: See :class:`warmgate_adapters.core.GateState`.
         gate_turn: See :class:`UserTurn`.
-        gate_edits: Id of a call → what runs in its place.
+        gate_edits: A call (its binding without policy and model, and its id) → what runs in its place.
     """
 
     gate: NotRequired[Annotated[dict[str, Any], PrivateStateAttr, merge]]

@@ -17,6 +17,7 @@ from langchain.agents.middleware import (
 )
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import FakeListChatModel
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool as as_tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -352,3 +353,39 @@ async def test_what_happens_is_streamed_beside_the_text(tmp_path):
         agent = w.agent()
         seen = [event["warmgate"] async for event in agent.astream({"messages": [HumanMessage("go")]}, CONFIG, stream_mode="custom")]
         assert seen == ["mounts", "survival", "verdict", "verdict", "mounts", "survival"]
+
+
+# -- messages of many calls, and of calls under one id --------------------------------------------------------------------------------------
+
+
+class Replays(GenericFakeChatModel):
+    """Says what it is told, ids included."""
+
+    def bind_tools(self, tools, **more):
+        return self
+
+
+def replaying(w, *proposed):
+    said = [AIMessage("", tool_calls=[{"id": "0", "name": "shell", "args": {"command": one}} for one in proposed]), AIMessage("done")]
+    tools = [as_tool(one) for one in w.made.tools]
+    return create_agent(Replays(messages=iter(said)), tools, middleware=[w.gating], checkpointer=InMemorySaver())
+
+
+async def test_all_of_many_approved_calls_run(tmp_path):
+    """A person who approved a hundred calls at once would see most of them rejected."""
+    async with world(tmp_path, calls(*(("shell", {"command": f"make {number}"}) for number in range(100))), says("done")) as w:
+        agent = w.agent()
+        await say(agent, "build")
+        await agent.ainvoke(Command(resume={"decisions": [{"type": "approve"}] * 100}), CONFIG)
+        assert sorted(w.made.ran) == sorted(("shell", f"make {number}") for number in range(100))
+
+
+async def test_an_edit_replaces_its_own_call_and_none_under_the_same_id(tmp_path):
+    """What a person changed one call to would run in place of another, too."""
+    async with world(tmp_path, says("done")) as w:
+        agent = replaying(w, "make", "ls")
+        await say(agent, "build")
+        edit = {"type": "edit", "edited_action": {"name": "shell", "args": {"command": "ls -l"}}}
+        state = await agent.ainvoke(Command(resume={"decisions": [edit]}), CONFIG)
+        assert sorted(w.made.ran) == [("shell", "ls"), ("shell", "ls -l")]
+        assert ["A person changed" in one for one in results(state)] == [True, False]

@@ -85,6 +85,21 @@ def test_a_long_session_does_not_grow_its_checkpoint_without_end():
     assert channel["session"] == "s599"
 
 
+def test_a_message_of_many_calls_keeps_every_verdict():
+    """Else most of the calls that a person approved in one go are rejected as calls nobody judged."""
+    kept = state(verdicts={f"m1/{number}": record() for number in range(60)})
+    for number in range(200):
+        kept = kept.with_(verdicts={f"m2/{number}": record("ask", approved=True)})
+    assert list(kept.verdicts) == [f"m2/{number}" for number in range(200)]
+    assert GateState.read(merge(kept.to_json(), kept.to_json()), "s").verdicts == kept.verdicts
+    later = kept.with_(verdicts={"m3/1": record()})
+    assert len(later.verdicts) == 64
+    unnamed = state()
+    for number in range(200):
+        unnamed = unnamed.with_(verdicts={f"/{number}": record()})
+    assert len(unnamed.verdicts) == 64
+
+
 def test_an_empty_update_changes_nothing():
     assert merge({}, {}) == {}
     assert merge(None, None) == {}
