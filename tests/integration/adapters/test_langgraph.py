@@ -603,3 +603,17 @@ async def test_what_is_announced_while_calls_are_judged_reaches_the_model_once()
         state = await builder.compile(checkpointer=InMemorySaver()).ainvoke({"messages": [HumanMessage("x"), proposing]}, thread())
         assert [isinstance(m, SystemMessage) and "Read a file" in m.content for m in state["messages"]] == [False, False, False, True]
         assert (state["gate"]["announced"], state["gate"]["announce"]) == (["read"], [])
+
+
+def test_one_graph_serves_every_event_loop_of_a_program_and_blocking_code():
+    """A module's graph, run by asyncio.run for each request, would fail from the second on: its connections were the first loop's."""
+    turns = [calls(LS), says("one"), says("two"), says("three"), says("four")]
+    with StandIn(script={"chat": turns}) as worker:
+        gate = Gate(Settings(workers=[worker.url], model="standin"), calls=Words())
+        made = World(gate, worker)
+        graph = made.graph(InMemorySaver())
+        told = [asyncio.run(graph.ainvoke(said("go on"), thread()))["messages"][-1].content for _ in range(3)]
+        told.append(graph.invoke(said("go on"), thread())["messages"][-1].content)
+        assert told == ["one", "two", "three", "four"]
+        made.models[-1].http_client.close()
+        gate.close()

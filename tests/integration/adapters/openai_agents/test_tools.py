@@ -28,6 +28,7 @@ from openai.types.responses.response_output_item import LocalShellCall, McpAppro
 from warmgate.errors import OptionError
 from warmgate.gate import Gate
 from warmgate.settings import Settings
+from warmgate.standin import StandIn
 from warmgate_adapters.conformance import Driver
 from warmgate_adapters.conformance.rig import Sets, Words, calls, rig, says
 from warmgate_adapters.openai_agents import GatedModel, GateHooks, gate_session, gated_mcp_tools, gated_tools, run_config, sticky_model
@@ -412,3 +413,18 @@ def test_the_model_that_is_decided_for_is_the_one_that_is_called(tmp_path):
     gate = Gate(Settings(workers=["http://127.0.0.1:1"], model="base"))
     assert sticky_model(gate).inner.model == "base"
     assert sticky_model(gate, model="a-lora").inner.model == "a-lora"
+
+
+def test_one_agent_serves_every_event_loop_of_a_program():
+    """A module's agent, run by asyncio.run for each request, would fail from the second on: its connections were the first loop's."""
+    with StandIn(script={"chat": [says("one"), says("two"), says("three")]}) as worker:
+        gate = Gate(Settings(workers=[worker.url], model="standin"), calls=Words())
+        agent = Agent(name="a", model=sticky_model(gate))
+        given, told = [], []
+        for _ in range(3):
+            given.append({"role": "user", "content": "go on"})
+            result = asyncio.run(go(gate, agent, given))
+            given = result.to_input_list()
+            told.append(result.final_output)
+        assert told == ["one", "two", "three"]
+        gate.close()
