@@ -77,7 +77,8 @@ alone), `write`, `append`, `create`, `delete`, `exec` (a file run as code), `url
 `program` (a command line), `project` (free text for the project's own code), `output` (built by a tool out of the project),
 `search` (folders of code), `workdir`, `code.sh`, `code.sed`, `code.awk`,
 `code.python`, `code.sql`. `style` is `gnu`, `posix` (options end at the first operand), `long` (`-name value`) or `raw` (a handler,
-or nothing, reads them)."""
+or nothing, reads them). A program is taken to work in the current folder (reads settings of it, runs its code, writes there) and is
+asked about outside the workspace; `folder: false`, of a program, a subcommand or a whole pack, says that it does not."""
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from warmgate_policies.shell import assignments, flow, roles
 from warmgate_policies.shell.findings import EMPTY, NOTHING_KNOWN, UNKNOWN, Arg, Capped, Site, Stream
 from warmgate_policies.shell.options import Call, take_apart
-from warmgate_policies.shell.paths import classify
+from warmgate_policies.shell.paths import classify, inside
 from warmgate_policies.shell.rules import Option, Program, known_value
 
 if TYPE_CHECKING:
@@ -169,6 +169,8 @@ def run_program(walker: Walker, site: Site, program: Program, name: str, args: l
     """Options, operands and effects by the packs, then the handler."""
     from warmgate_policies.shell.programs import HANDLERS
 
+    if program.folder and (program.style == "raw" or not program.subs):
+        works_here(walker, site, name, args)
     if program.style == "raw":
         _conceals(walker, args)
         call = Call(operands=[("text", arg) for arg in args])
@@ -194,6 +196,20 @@ def run_program(walker: Walker, site: Site, program: Program, name: str, args: l
         if result is not None:
             out = result
     return out
+
+
+_ABOUT_ITSELF = {"--version", "-V", "--help", "-h", "version", "help", "-version", "-help"}
+
+
+def works_here(walker: Walker, site: Site, name: str, args: list[Arg] | None = None) -> None:
+    """A program that reads settings of the current folder, runs its code or writes there: free in the workspace alone."""
+    if args and all(arg.text in _ABOUT_ITSELF for arg in args):
+        return
+    cwd = walker.state.cwd
+    if cwd is None:
+        walker.find("ask", "opaque.script", f"{name} works in a folder that the text of the command does not fix", site.start, site.end)
+    elif not inside(cwd, walker.facts.workspace):
+        walker.find("ask", "opaque.script", f"{name} works in {roles.show(cwd)}, outside the workspace", site.start, site.end)
 
 
 @cache
@@ -226,6 +242,8 @@ def _sub(walker: Walker, site: Site, program: Program, name: str, args: list[Arg
     call = take_apart(args[:split], front)
     _apply(walker, site, front, name, call)
     if split >= len(args):
+        if program.folder:
+            works_here(walker, site, name, args)
         if program.handler is not None:
             from warmgate_policies.shell.programs import HANDLERS
 

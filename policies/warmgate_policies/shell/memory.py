@@ -40,7 +40,7 @@ class Files:
         while folder not in ("", "/"):
             if folder in self.trees:
                 return Stream(tags=self.trees[folder])
-            folder = folder.rsplit("/", 1)[0]
+            folder = folder.rpartition("/")[0]  # empty in the end, also of a relative path (an unknown working directory)
         return None
 
     def matching(self, pattern: str) -> Stream | None:

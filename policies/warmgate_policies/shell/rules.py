@@ -77,6 +77,8 @@ class Program(BaseModel):
         prints: Shape of its output, see :class:`~.findings.Stream`.
         tags: Origins its output carries.
         closed: With ``raw`` and no ``options``: it has none at all. (A ``raw`` program's options are checked only where either is given.)
+        folder: Whether what it does depends on the current folder: it reads settings of it, runs code of it, or writes there. Such a
+            program is asked about in a folder outside the workspace. Left out: as the parent, or the pack, says.
         inherit: Whether subcommands take the parent's options as well.
         same: Another program or ``program sub`` whose entry this one shares.
     """
@@ -96,6 +98,7 @@ class Program(BaseModel):
     same: str | None = None
     inherit: bool = True
     closed: bool = False
+    folder: bool | None = None
 
     @field_validator("operands")
     @classmethod
@@ -178,6 +181,8 @@ class Pack(BaseModel):
     pack: str
     version: str
     about: str
+    folder: bool = True
+    """What ``folder`` is for programs of this pack that do not say."""
     effects: dict[str, Effect] = Field(default_factory=dict[str, Any])
     programs: dict[str, Program] = Field(default_factory=dict[str, Any])
     environment: dict[str, list[str]] = Field(default_factory=dict[str, Any])
@@ -255,6 +260,7 @@ def combine(packs: Sequence[Pack]) -> Rules:
     for pack in packs:
         effects.update(pack.effects)
         for names, program in pack.programs.items():
+            _settle_folder(program, pack.folder)
             for name in names.split():
                 programs[name] = program
         for kind, variables in pack.environment.items():
@@ -270,6 +276,13 @@ def combine(packs: Sequence[Pack]) -> Rules:
         _check(name, program, effects)
     digest = hashlib.sha256("\n".join(pack.model_dump_json() for pack in packs).encode()).hexdigest()[:12]
     return Rules(programs, effects, environment, digest, tuple(f"{pack.pack} {pack.version}" for pack in packs))
+
+
+def _settle_folder(program: Program, above: bool) -> None:
+    if program.folder is None:
+        program.folder = above
+    for sub in program.subs.values():
+        _settle_folder(sub, program.folder)
 
 
 def _expand(program: Program, flags: Mapping[str, str]) -> None:

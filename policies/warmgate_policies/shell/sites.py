@@ -43,6 +43,8 @@ class State:
     own_jobs: bool = False
     errexit: bool = False
     positional: tuple[Arg, ...] | None = None
+    before: str | None = None
+    """Where ``cd -`` goes."""
     ended: bool = False
 
     def copy(self) -> State:
@@ -700,6 +702,7 @@ class Walker:
         """``cd``: where it may fail, the old directory stays possible."""
         state = self.state
         old = (state.cwd, *state.other_cwds)
+        state.before = state.cwd
         if target is None:
             state.cwd, state.other_cwds = None, tuple(dict.fromkeys(old))[:6]
             return

@@ -327,6 +327,14 @@ def _one(field: list[Piece], scope: Scope, start: int, end: int) -> Arg:
                 arg.shape, arg.pattern = "path", unknown[0].value.pattern + "*"
             elif rest.startswith("/") and not unknown[0].value.pattern.endswith("**"):
                 arg.shape, arg.pattern = "path", unknown[0].value.pattern.rstrip("/") + rest
+        elif (
+            shape == "path"
+            and len(field) == 2
+            and field[1] is unknown[0]
+            and field[0].text.endswith("/")
+            and ".." not in (unknown[0].value.pattern or "..")
+        ):
+            arg.shape, arg.pattern = "path", field[0].text + "**/found"  # names listed in a folder, put behind it again
         elif shape == "path" and unknown[0].value.pattern is not None and len(field) == 2 and field[0].text.endswith(("@", "<")):
             arg.shape, arg.pattern = "path", field[0].text + unknown[0].value.pattern  # curl -d @"$f"
     elif len(unknown) > 1 and all(piece.value is not None and piece.value.shape in ("number", "word") for piece in unknown):

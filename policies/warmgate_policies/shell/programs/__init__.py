@@ -41,7 +41,7 @@ HANDLERS: dict[str, Handler] = {
     "git": git.git, "git-config": git.config, "git-push": git.push, "git-remote": git.remote, "git-clone": git.clone,
     "git-rebase": git.rebase, "git-checkout": git.checkout,
     "git-clean": git.clean, "git-branch": git.branch, "git-grep": git.grep, "git-submodule": git.submodule, "git-bisect": git.bisect,
-    "git-show": git.show, "git-apply": git.apply, "git-sub": git.general, "git-touch": git.touch,
+    "git-show": git.show, "git-toplevel": git.toplevel, "git-apply": git.apply, "git-sub": git.general, "git-touch": git.touch,
     "curl": net.curl, "wget": net.wget, "ssh": net.ssh, "scp": net.scp, "rsync": net.rsync, "nc": net.nc, "socat": net.socat,
     "network-setting": net.setting,
     "inplace": text.inplace,

@@ -27,8 +27,10 @@ def cd(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     args = [arg for arg in site.argv[1:] if arg.text not in ("-P", "-L", "-e", "--", "-n")]
     if not args:
         walker.chdir(walker.facts.home)
-    elif args[0].text == "-" or not args[0].known or args[0].glob:
-        walker.chdir(args[0].pattern if args[0].shape == "path" else None)
+    elif args[0].text == "-":
+        walker.chdir(walker.state.before)
+    elif not args[0].known or args[0].glob:
+        walker.chdir(_described(args[0]))
     else:
         walker.chdir(args[0].text)
         path = walker.state.cwd
@@ -37,6 +39,17 @@ def cd(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         if path is not None and "secret" in classify(path, None, walker.facts):
             walker.find("ask", "secret.list", f"goes to {path}, where credentials lie", args[0].start, args[0].end)
     return EMPTY
+
+
+def _described(arg: Arg) -> str | None:
+    """A folder that is not fixed, as far as it is described: a name out of a list, in a folder that is known."""
+    if arg.glob and arg.known:
+        return arg.text
+    if arg.shape == "path" and arg.pattern is not None:
+        return arg.pattern
+    if arg.shape in ("path", "word", "number") and ".." not in arg.text and not arg.text.startswith(UNKNOWN):
+        return arg.text.replace(UNKNOWN, "*")
+    return None
 
 
 def popd(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:

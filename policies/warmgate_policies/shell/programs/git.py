@@ -47,7 +47,7 @@ def git(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         _key(walker, value, key, setting, transient=True)
     for value in call.values("-C", "--git-dir", "--work-tree"):
         for place, fallback in roles.places(walker, value):
-            if place.kind == "workspace":
+            if place.kind == "workspace" or walker.files.has_folder(place.path):
                 continue
             if not fallback:
                 walker.find(
@@ -64,11 +64,28 @@ def git(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             for place, fallback in roles.places(walker, arg):
                 if "secret" in place and not fallback and place.kind != "workspace":
                     roles.read(walker, arg, "git")
-    cwd = walker.state.cwd
-    at_home = cwd is None or any(inside(cwd, folder) for folder in (walker.facts.workspace, *walker.facts.scratch))
-    if not at_home and len(site.argv) > 1 and site.argv[1].text not in ("--version", "version", "clone", "config", "init", "help"):
-        walker.find("ask", "git.elsewhere", f"git works in {cwd}, whose settings may run programs", site.start, site.end)
+    _here(walker, site)
     return None
+
+
+def _here(walker: Walker, site: Site) -> None:
+    """The repository around the current folder: its settings run programs. One that this command made holds nobody else's."""
+    cwd = walker.state.cwd
+    word = next((arg.text for arg in site.argv[1:] if not arg.text.startswith("-")), None)
+    if word == "init":
+        made = [arg for arg in site.argv[2:] if not arg.text.startswith("-")]
+        for place, _ in roles.places(walker, made[0] if made else Arg(".")):
+            if place.kind == "scratch":
+                walker.files.folders.add(place.path)
+        return
+    if word in (None, "version", "clone", "help") or (word == "config" and any(arg.text == "--global" for arg in site.argv)):
+        return
+    if cwd is None:
+        walker.find("ask", "git.elsewhere", "git works in a folder that the text of the command does not fix", site.start, site.end)
+    elif not inside(cwd, walker.facts.workspace) and not any(
+        inside(cwd, folder) for folder in walker.files.folders if any(inside(folder, scratch) for scratch in walker.facts.scratch)
+    ):
+        walker.find("ask", "git.elsewhere", f"git works in {roles.show(cwd)}, whose settings may run programs", site.start, site.end)
 
 
 def _key(walker: Walker, arg: Arg, key: str, value: str, *, transient: bool, scope: str = "local") -> None:
@@ -331,6 +348,15 @@ def grep(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             roles.read(walker, arg, name, recursive=True)
     if call.has("-l", "--files-with-matches", "--name-only"):
         return Stream(shape="path", pattern="**/tracked-file")
+    return None
+
+
+def toplevel(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``git rev-parse --show-toplevel`` in the workspace prints the workspace."""
+    cwd = walker.state.cwd
+    asked = {option for option, _, _ in call.options} - {"-q", "--quiet"}
+    if name == "git rev-parse" and asked == {"--show-toplevel"} and not call.args and cwd and inside(cwd, walker.facts.workspace):
+        return Stream(shape="path", pattern=walker.facts.workspace)
     return None
 
 

@@ -256,6 +256,8 @@ def fallback(walker: Walker, site: Site, name: str, call: Call) -> Stream | None
 
 def project(walker: Walker, site: Site, name: str) -> None:
     """The project's own code is about to run."""
+    from warmgate_policies.shell.judge import works_here
+
     if not walker.facts.trusted_project:
         walker.find("ask", "project.untrusted", f"{name} runs code of a checkout nobody has trusted yet", site.start, site.end)
     for path, stream in walker.files.written.items():
@@ -284,11 +286,7 @@ def project(walker: Walker, site: Site, name: str) -> None:
     if known is not None and known.tags & {"net"}:
         walker.find("deny", "flow.download-run", f"{name} runs code that was just downloaded", site.start, site.end)
     _written(walker, site, name)
-    if cwd is not None and cwd != walker.facts.workspace:
-        from warmgate_policies.shell.paths import inside
-
-        if not inside(cwd, walker.facts.workspace):
-            walker.find("ask", "opaque.script", f"{name} runs code from {cwd}, outside the workspace", site.start, site.end)
+    works_here(walker, site, name)
 
 
 def _written(walker: Walker, site: Site, name: str) -> None:
