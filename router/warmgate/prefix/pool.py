@@ -119,7 +119,7 @@ class BlockPool:
         before[0] = last
 
     def _hold(self, names: Sequence[int]) -> list[int]:
-        """The slots of resident blocks, taken out of the queue. In one loop: a prompt has hundreds of blocks, and each is met at every request."""
+        """The slots of resident blocks, taken out of the queue. In one loop: a prompt has hundreds of blocks, all met at every request."""
         tables, named, after, before = self._tables, self._names, self._next, self._previous
         slots: list[int] = []
         hold = slots.append

@@ -8,6 +8,10 @@ REMEMBERED = 1 << 20
 """Names per generation. Two generations are kept, so between one and two million of the latest blocks."""
 
 
+_STRIDE = 64
+"""Names that are looked up in one go."""
+
+
 class Seen:
     """A set of names that forgets the oldest. Adding and asking are one or two dictionary look-ups.
 
@@ -38,7 +42,11 @@ class Seen:
         """How many names from the front are in it."""
         young, old = self._young, self._old
         count = 0
-        for name in names:
+        while count < len(names) and young.issuperset(names[count : count + _STRIDE]):  # most prompts are known almost whole
+            count += _STRIDE
+        if count >= len(names):
+            return len(names)
+        for name in names[count:]:
             if name not in young and name not in old:
                 break
             count += 1

@@ -261,6 +261,8 @@ class SurvivalTracker:
         with self._lock:
             prompt, known = expected.prompt, self._workers[expected.worker]
             survived = expected.captured if cached is None else cached
+            # what a sibling sent before it computed, it finds: within R that is survived, beyond R it is the call's own reuse
+            survived = max(survived, min(expected.sibling, expected.reusable))
             measured = cached is not None
             cause = None
             if expected.reusable > survived:
@@ -279,7 +281,7 @@ class SurvivalTracker:
                 intra_call=expected.intra_call,
             )
             self._learn(known, expected, cached, stored, stored_tokens, beside)
-            computed = max(0, prompt.tokens - survived)
+            computed = max(0, prompt.tokens - max(survived, expected.sibling))
             (self.sums.calls if prompt.kind == "call" else self.sums.reads).add(entry)
             self.sums.computed += computed
             self.sums.floor += expected.floor or 0
@@ -426,6 +428,8 @@ class SurvivalTracker:
         prompt, index = expected.prompt, known.index
         if stored:
             known.history.now.add(stored)
+            if prompt.kind == "call":
+                self._agent.add(stored)  # its answer is held too: a later call that brings it back adds nothing to the floor
         if cached is not None and cached != expected.captured and known.reads_cache:
             if index.source == "events":
                 if cached > expected.captured and index.doubt is not None:
