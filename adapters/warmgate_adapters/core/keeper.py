@@ -103,16 +103,19 @@ class Keeper:
             messages: Those of the coming call, in OpenAI's shape.
             user_turn: See :class:`warmgate.turn.Turn`.
         """
+        state = self._own(state)
         turn = self._turn(state, messages, (), user_turn)
         return self._mounted(state, turn, *await self._decide(turn))
 
     def mount_sync(self, state: GateState, messages: Messages, *, user_turn: int | None = None) -> Mounted:
         """See :meth:`mount`."""
+        state = self._own(state)
         turn = self._turn(state, messages, (), user_turn)
         return self._mounted(state, turn, *self._decide_sync(turn))
 
     def offered(self, state: GateState) -> tuple[Mapping[str, Any], ...]:
         """The schemas that the session's requests carry."""
+        state = self._own(state)
         names = state.offered if state.offered is not None else state.mounts
         if names is None or names == self.names:
             return self.tools
@@ -140,6 +143,7 @@ class Keeper:
             batch: Identifies that message. Verdicts in the state for the same message and calls are used again; without it none is.
             user_turn: See :class:`warmgate.turn.Turn`.
         """
+        state = self._own(state)
         turn = self._turn(state, messages, calls, user_turn)
         todo = self._todo(state, turn, batch)
         decision, fault = await self._decide(replace(turn, proposed_calls=tuple(todo.values()))) if todo else (None, None)
@@ -149,6 +153,7 @@ class Keeper:
         self, state: GateState, messages: Messages, calls: Sequence[ProposedCall], *, batch: str = "", user_turn: int | None = None
     ) -> Judged:
         """See :meth:`judge`."""
+        state = self._own(state)
         turn = self._turn(state, messages, calls, user_turn)
         todo = self._todo(state, turn, batch)
         decision, fault = self._decide_sync(replace(turn, proposed_calls=tuple(todo.values()))) if todo else (None, None)
@@ -232,13 +237,27 @@ class Keeper:
 
     # -- inside ------------------------------------------------------------------------------------------------------------------------
 
+    def _foreign(self, *names: Sequence[str] | None) -> bool:
+        """Whether these are another agent's tools: of a second graph under the same thread, or from before all of them were renamed."""
+        there = {name for some in names for name in some or ()}
+        return bool(there) and bool(self.names) and there.isdisjoint(self.names)
+
+    def _own(self, state: GateState) -> GateState:
+        """The state; without its tools where none of them is this agent's: it would be left with none, and its prefix is another anyway."""
+        if not self._foreign(state.mounts, state.offered, state.announced):
+            return state
+        return msgspec.structs.replace(state, mounts=None, offered=None, announce=(), announced=(), user_turn=None)
+
     def _turn(self, state: GateState, messages: Messages, calls: Sequence[ProposedCall], user_turn: int | None) -> Turn:
         """The turn. A gate that holds nothing of the session, or something else (an older checkpoint was taken up), is told what it has.
 
         It tells its mount policy before the decision.
         """
-        if state.mounts is not None and self.gate.settings.mounts_mode == "enforce":
-            held, offered = self.gate.memory.of(state.session), state.offered if state.offered is not None else state.mounts
+        held = self.gate.memory.of(state.session)
+        if state.mounts is None and held is not None and self._foreign(held.tools, held.offered):
+            self.gate.memory.forget(state.session)
+        elif state.mounts is not None and self.gate.settings.mounts_mode == "enforce":
+            offered = state.offered if state.offered is not None else state.mounts
             if held is None or (held.tools, held.offered) != (state.mounts, offered):
                 self.gate.memory.keep(state.session, Held(state.user_turn or 0, state.mounts, offered))
         if self.prompt is not None:

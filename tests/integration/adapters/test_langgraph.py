@@ -39,6 +39,7 @@ from warmgate_adapters.langgraph import (
     gate_edge,
     session_of,
 )
+from warmgate_policies import mounts
 
 LS, RM, MAKE = (("shell", {"command": command}) for command in ("ls", "rm -r x", "make"))
 
@@ -617,3 +618,27 @@ def test_one_graph_serves_every_event_loop_of_a_program_and_blocking_code():
         assert told == ["one", "two", "three", "four"]
         made.models[-1].http_client.close()
         gate.close()
+
+
+@as_tool
+def look_up(name: str) -> str:
+    """Look something up."""
+    return f"about {name}"
+
+
+async def test_another_agent_under_the_same_thread_has_its_own_tools():
+    """A second graph at the same gate, with the same thread's id, would be left without any tool, and nobody would be told why."""
+    async with world(says("one"), says("two"), mounts=mounts.from_settings(Settings(workers=["http://127.0.0.1:1"], model="m"))) as w:
+        graphs = [w.graph(InMemorySaver()), graph_of(w.gate, [look_up], w.model()).compile(checkpointer=InMemorySaver())]
+        had = [(await graph.ainvoke(said("x"), thread()))["gate"]["offered"] for graph in (*graphs, *graphs)]
+        assert had == [["shell", "read"], ["look_up"]] * 2
+
+
+async def test_a_graph_whose_tools_were_all_renamed_offers_the_new_ones():
+    """A thread from before the new version would have no tools for good."""
+    async with world(says("one"), says("two"), mounts=mounts.from_settings(Settings(workers=["http://127.0.0.1:1"], model="m"))) as w:
+        saver = InMemorySaver()
+        await w.graph(saver).ainvoke(said("x"), thread())
+        w.tools = [look_up]
+        state = await w.graph(saver).ainvoke(said("y"), thread())
+        assert (state["gate"]["offered"], state["gate"]["announced"]) == (["look_up"], [])
