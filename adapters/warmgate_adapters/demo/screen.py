@@ -15,11 +15,15 @@ from warmgate_adapters.demo.rows import Result, Row, Verdict, Way
 
 STYLES = {"ran": "green", "approved": "green", "denied": "bold red", "rejected": "yellow", "not mounted": "magenta"}
 MEANS = {
-    "none": "no gate; the tools are known beforehand",
-    "separate": "a router of its own reads the conversation as JSON",
-    "json": "vLLM's /v1/systemone with the conversation as JSON",
-    "aligned": "the same questions on the agent's own prompt",
+    "none": "no gate, tools known before",
+    "separate": "a router of its own, fed JSON",
+    "json": "/v1/systemone, fed JSON",
+    "aligned": "asked on the agent's prompt",
 }
+COLUMNS = {"session": 0, "turn": 0, "tools": 64, "worker": 0, "cached": 56, "survival": 0, "tax": 72, "last verdict": 80}
+"""Columns of the live table, and the width of a terminal from which each has room. A column that is cut says nothing."""
+ROOMY = 110
+"""Width from which the latest verdict is shown with its call."""
 
 
 class Screen:
@@ -104,20 +108,28 @@ class Screen:
             self._live.update(self._table(), refresh=True)
 
     def _table(self) -> RenderableType:
+        width = self._console.width if self._console is not None else ROOMY
         table = Table(title=self._status, title_justify="left", title_style="dim italic", box=None, padding=(0, 2, 0, 0))
-        for name in ("session", "turn", "mounts", "worker"):
-            table.add_column(name, no_wrap=True, header_style="dim")
-        for name in ("cached", "survival", "tax so far"):
-            table.add_column(name, justify="right", no_wrap=True, header_style="dim")
-        table.add_column("last verdict", header_style="dim", no_wrap=True, overflow="ellipsis")
+        shown = [name for name, least in COLUMNS.items() if width >= least]
+        for name in shown:
+            right = name in ("tools", "cached", "survival", "tax")
+            table.add_column(name, no_wrap=True, header_style="dim", justify="right" if right else "left", overflow="ellipsis")
         for row in self._latest.values():
             last = row.verdicts[-1] if row.verdicts else None
-            said = Text() if last is None else Text(f"{last.outcome}: {_short(last)}", STYLES[last.outcome])
-            turn = f"{row.user_turn}.{row.call}"
-            moved = f"{row.worker} (moved)" if row.moves else row.worker
-            table.add_row(
-                row.session, turn, f"{len(row.mounts)} tools", moved, _cached(row), _survival(row), f"{self._tax[row.session]:+,}", said
-            )
+            said = Text() if last is None else Text(last.outcome, STYLES[last.outcome])
+            if last is not None and width >= ROOMY:
+                said.append(f": {_short(last)}")
+            cells: dict[str, str | Text] = {
+                "session": row.session,
+                "turn": f"{row.user_turn}.{row.call}",
+                "tools": str(len(row.mounts)),
+                "worker": Text(row.worker, "yellow" if row.moves else ""),
+                "cached": _cached(row),
+                "survival": _survival(row),
+                "tax": f"{self._tax[row.session]:+,}",
+                "last verdict": said,
+            }
+            table.add_row(*(cells[name] for name in shown))
         return table
 
 

@@ -193,7 +193,7 @@ def test_on_a_terminal_it_is_live_and_ctrl_c_leaves_nothing(tmp_path):
     assert "\x1b[?25l" in text  # a live table hides the cursor …
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # … and gives it back
     assert "session" in text
-    assert "tax so far" in text
+    assert "last verdict" in text
     assert "interrupted" in text
     assert list(scratch.iterdir()) == []
     _, alive = psutil.wait_procs(children, timeout=10)
