@@ -179,7 +179,7 @@ def run_program(walker: Walker, site: Site, program: Program, name: str, args: l
             given = take_apart(args, program)
             _unknown_options(walker, given, name)
             tags |= _known_options(walker, site, given, name)
-        if program.effect:
+        if program.effect and not (_asks_itself(args) and walker.rules.effects[program.effect].verdict == "ask"):
             tags |= effect(walker, program.effect, name, site)
     elif program.subs:
         return _sub(walker, site, program, name, args, above)
@@ -199,6 +199,11 @@ def run_program(walker: Walker, site: Site, program: Program, name: str, args: l
 
 
 _ABOUT_ITSELF = {"--version", "-V", "--help", "-h", "version", "help", "-version", "-help"}
+
+
+def _asks_itself(args: list[Arg]) -> bool:
+    """``--version`` or ``--help`` alone, plainly written."""
+    return len(args) == 1 and args[0].text in ("--version", "--help") and args[0].known and args[0].spelled is None
 
 
 def works_here(walker: Walker, site: Site, name: str, args: list[Arg] | None = None) -> None:
@@ -380,7 +385,7 @@ def role(walker: Walker, site: Site, kind: str, arg: Arg, name: str) -> frozense
         walker.find("deny", "conceal.separator", "builds arguments out of the separator variable", arg.start, arg.end)
     if (
         kind in ("read", "load", "exec", "list", "workdir")
-        and re.match(r"[a-z][a-z0-9+.-]+://", arg.text)
+        and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", arg.text)
         and not arg.text.startswith("file:")
     ):
         return network.contact(walker, arg, name)
@@ -404,7 +409,7 @@ def role(walker: Walker, site: Site, kind: str, arg: Arg, name: str) -> frozense
     if kind == "output":  # built by the project's own tools out of the project
         roles.write(walker, arg, name)
         for place, _ in roles.places(walker, arg):
-            if place.kind == "workspace" and UNKNOWN not in place.path:
+            if place.kind in ("workspace", "scratch") and UNKNOWN not in place.path:
                 old = walker.files.at(place.path)
                 walker.files.put(place.path, Stream(tags=old.tags if old is not None else frozenset[str](), project=True))
         return frozenset[str]()

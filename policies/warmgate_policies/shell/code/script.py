@@ -105,6 +105,8 @@ def judge(walker: Walker, text: str, arg: Arg, language: str, site: Site | None 
     if language == "js":
         modules = re.findall(r"\brequire\s*\(\s*(['\"])(.*?)\1\s*\)", text)
         for _, module in modules:
+            if ".." in module and not module.startswith("."):
+                find("ask", "code.js", f"inline js loads {module}, outside its package")
             if module.startswith(("/", ".", "~")) and classify(module, walker.state.cwd, walker.facts).kind != "workspace":
                 find("ask", "code.js", f"inline js loads {module}, outside the workspace")
         bare = re.sub(

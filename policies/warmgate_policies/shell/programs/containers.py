@@ -216,6 +216,12 @@ def kubectl(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     return Stream(tags=tags)
 
 
+_IN_REPOSITORY = re.compile(r"[\w-]+/[\w.-]+")
+_OURS = re.compile(
+    r"(?i)(helm|charts?|deploy\w*|k8s|kube\w*|infra\w*|ops|services?|apps?|packages?|src|manifests?|platform|tests?|examples?)/"
+)
+
+
 def helm(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``helm``: templates are local, releases are asked about."""
     words = [arg.text for arg in site.argv[1:] if not arg.text.startswith("-")]
@@ -227,7 +233,19 @@ def helm(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     ):
         for arg in site.argv[2:]:
             if arg.text.startswith(("/", "~", ".")):
-                roles.read(walker, arg, name, listing=True)
+                if verb in ("create", "package"):
+                    roles.write(walker, arg, name)
+                else:
+                    roles.read(walker, arg, name, listing=True)
+        known = any(arg.text.startswith("--version") for arg in site.argv[2:])
+        if verb in ("template", "lint") and any(_IN_REPOSITORY.fullmatch(word) and (known or not _OURS.match(word)) for word in words[1:]):
+            walker.find(
+                "ask",
+                "net.fetch",
+                f"{name} {verb} may fetch a chart of a repository (write ./ before one of the project)",
+                site.start,
+                site.end,
+            )
         if any("://" in arg.text or arg.text == "--repo" for arg in site.argv):
             walker.find("ask", "net.contact", f"{name} fetches a chart", site.start, site.end)
         if any(arg.text.startswith("--post-renderer") for arg in site.argv):
@@ -296,7 +314,9 @@ def systemctl(walker: Walker, site: Site, name: str, call: Call) -> Stream | Non
     if any(arg.text in ("-H", "--host") or arg.text.startswith("--host=") for arg in site.argv):
         walker.find("ask", "net.contact", f"{name} reaches another machine", site.start, site.end)
     if verb in _SERVICE_READ or not words:
-        if any(re.match(r"show-environment", word) for word in words):
+        if any(re.match(r"show-environment|(\w+,)*Environment\w*(,|$)", word) for word in words) or any(
+            re.match(r"(-p|--property=).*Environment", arg.text) for arg in site.argv
+        ):
             walker.find("ask", "env.dump", f"{name} shows an environment", site.start, site.end)
         return NOTHING_KNOWN
     if verb in (

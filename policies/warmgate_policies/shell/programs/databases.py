@@ -46,7 +46,7 @@ def _statements(walker: Walker, site: Site, name: str, codes: list[Arg], files: 
 def psql(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``psql``."""
     named = [*call.args[:1], *call.values("-d", "--dbname")]
-    hosts = call.values("-h", "--host") + [arg for arg in named if "://" in arg.text or "host=" in arg.text]
+    hosts = call.values("-h", "--host") + [arg for arg in named if "://" in arg.text or re.search(r"host(addr)?=", arg.text)]
     for arg in named:
         if re.search(r"\bservice\s*=", arg.text):
             walker.find("ask", "net.unknown", f"{name} contacts a database that a file names", arg.start, arg.end)
@@ -58,7 +58,12 @@ def psql(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         if re.match(r"\s*pager\s*=\s*[^\d\s]", value.text) and not re.fullmatch(r"\s*pager\s*=\s*(off|on|always)", value.text):
             walker.find("ask", "run.option", f"{name} is told to run a pager", value.start, value.end)
     remote = _remote(
-        walker, [replace(arg, text=re.sub(r".*host=(\S+).*", r"\1", arg.text)) if "host=" in arg.text else arg for arg in hosts], name
+        walker,
+        [
+            replace(arg, text=re.sub(r".*host(addr)?=(\S+).*", r"\2", arg.text)) if re.search(r"host(addr)?=", arg.text) else arg
+            for arg in hosts
+        ],
+        name,
     )
     if any(UNKNOWN in arg.text for arg in call.args):
         remote = True
@@ -67,6 +72,9 @@ def psql(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         return NOTHING_KNOWN
     for value in call.values("-o", "--output"):
         roles.write(walker, value, name)
+    for value in call.values("-c", "--command"):
+        if "\\gexec" in value.text:
+            walker.find("ask", "dynamic.code", f"{name} runs what a statement returns as further statements", value.start, value.end)
     return _statements(walker, site, name, call.values("-c", "--command"), call.values("-f", "--file"), remote)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warmgate_policies.shell import roles
-from warmgate_policies.shell.findings import NOTHING_KNOWN, UNKNOWN, Arg, Site, Stream
+from warmgate_policies.shell.findings import EMPTY, NOTHING_KNOWN, UNKNOWN, Arg, Site, Stream
 from warmgate_policies.shell.options import Call
 from warmgate_policies.shell.paths import classify, resolve
 
@@ -225,7 +225,9 @@ def dd(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``dd``: ``if=`` is read, ``of=`` is written."""
     tags: frozenset[str] = frozenset()
     endless = False
-    count = False
+    empty = any(arg.text == "if=/dev/null" for arg in site.argv)
+    count: str | None = None
+    block = "512"
     for arg in site.argv[1:]:
         key, equals, value = arg.text.partition("=")
         target = replace(arg, text=value)
@@ -234,14 +236,35 @@ def dd(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             endless = value in ("/dev/zero", "/dev/urandom", "/dev/random", "/dev/full")
         elif key == "of":
             roles.write(walker, target, name)
-            roles.store(walker, target, Stream(tags=tags))
+            roles.store(walker, target, EMPTY if empty else Stream(tags=tags))
         elif key == "count":
-            count = True
-        elif not equals or key not in ("bs", "ibs", "obs", "cbs", "skip", "seek", "iseek", "oseek", "conv", "status", "iflag", "oflag"):
+            count = value
+        elif key in ("bs", "obs"):
+            block = value
+        elif not equals or key not in ("ibs", "cbs", "skip", "seek", "iseek", "oseek", "conv", "status", "iflag", "oflag"):
             walker.find("ask", "option.unknown", f"{name} is given {arg.text[:40]}, which no rule pack knows", arg.start, arg.end)
-    if endless and not count:
+    if endless and count is None:
         walker.find("deny", "exhaust.disk", f"{name} writes without end", site.start, site.end)
+    elif endless and count is not None and (_size(count) or 1) * (_size(block) or 1) >= 10**10:
+        walker.find("ask", "exhaust.disk", f"{name} makes a file of {count} times {block}", site.start, site.end)
     return Stream(tags=tags | site.stdin.tags)
+
+
+_UNITS = {"": 1, "c": 1, "w": 2, "b": 512, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50, "e": 1 << 60}
+
+
+def _size(text: str) -> int | None:
+    """A number of ``dd`` with its unit; None where it is none."""
+    found = re.fullmatch(r"(\d+)([a-z]?)(i?b)?", text.lower())
+    return int(found.group(1)) * _UNITS[found.group(2)] if found and found.group(2) in _UNITS else None
+
+
+def image(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """Image and film tools take more than paths for a file's name: other formats' scripts, addresses, pipes, lists."""
+    for arg in [*call.args, *call.values("-i")]:
+        if re.match(r"[|@]|[A-Za-z][\w+.-]*:", arg.text) or "|" in arg.text or "%[" in arg.text:
+            walker.find("ask", "option.value", f"{name} is given {arg.text[:40]}, which is more than a file's name", arg.start, arg.end)
+    return None
 
 
 def fallocate(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:

@@ -366,6 +366,16 @@ def show(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         path = arg.text.partition(":")[2] or (arg.text if name in ("git show", "git diff") or call.has("-p", "-u", "--patch") else "")
         if path and re.search(r"(^|/)\.env($|\.(?!example|sample))", path):
             walker.find("ask", "secret.project", f"{name} shows {path}, which may hold the project's secrets", arg.start, arg.end)
+    for value in call.values("--output"):
+        kept = len(walker.findings)
+        roles.write(walker, value, name)
+        if len(walker.findings) == kept and not any(
+            place.kind == "scratch" or "build" in place or re.search(r"\.(diff|patch|txt|log)$", place.path)
+            for place, _ in roles.places(walker, value)
+        ):
+            walker.find(
+                "ask", "delete.work", f"{name} overwrites {value.text[:40]}, whose content may be nowhere else", value.start, value.end
+            )
     if name.startswith("git diff") and call.has("--name-only"):
         return Stream(shape="path", pattern="**/tracked-file")
     return None

@@ -40,6 +40,9 @@ def python(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             return _module(walker, site, name, args[at:]) if at < len(args) else None
         if re.fullmatch(r"-m[\w.]+", text):
             return _module(walker, site, name, [replace(args[at - 1], text=text[2:]), *args[at:]])
+        cached = re.fullmatch(r"-X\s*pycache_prefix=(.*)", text + (args[at].text if text == "-X" and at < len(args) else ""), re.DOTALL)
+        if cached:
+            roles.write(walker, replace(args[at - 1], text=cached.group(1)), name)
         if text in ("-W", "-X"):
             at += 1
         elif text in ("-V", "--version", "-h", "--help", "-VV"):
@@ -120,9 +123,33 @@ def _module(walker: Walker, site: Site, name: str, args: list[Arg]) -> Stream | 
         return NOTHING_KNOWN
     if text == "pydoc" and any(re.match(r"-[pnb]", arg.text) for arg in rest):
         walker.find("ask", "net.listen", f"{text} opens a server", module.start, module.end)
+    if text in ("notebook", "jupyterlab", "tensorboard", "streamlit") or re.search(r"(^|\.)(api_?server|server|serve)$", text):
+        walker.find("ask", "net.listen", f"{text} opens a server", module.start, module.end)
+    if text == "runpy":
+        walker.find("ask", "dynamic.program", f"{name} -m runpy runs another module", module.start, module.end)
+    if text in ("zipfile", "tarfile"):
+        _packed(walker, name, rest)
+        return Stream(tags=site.stdin.tags)
     if text == "django":
         return manage(walker, replace(site, argv=[replace(module, text="manage.py"), *rest]), "django-admin", Call())
-    if text in ("cProfile", "profile", "trace", "doctest", "unittest", "compileall", "py_compile", "tabnanny", "zipfile", "tarfile"):
+    if text in (
+        "cProfile",
+        "profile",
+        "trace",
+        "doctest",
+        "unittest",
+        "compileall",
+        "py_compile",
+        "tabnanny",
+        "symtable",
+        "pickletools",
+        "pyclbr",
+        "ast",
+        "dis",
+        "tokenize",
+        "gzip",
+        "inspect",
+    ):
         for before, arg in zip([module, *rest], rest, strict=False):
             value = arg.text.partition("=")[2] if arg.text.startswith("-") else arg.text
             if before.text in ("-o", "--output", "--outfile", "-f", "--file", "-C", "--coverdir"):
@@ -177,6 +204,20 @@ def _module(walker: Walker, site: Site, name: str, args: list[Arg]) -> Stream | 
     project_operands(walker, rest, name)
     elsewhere(walker, replace(site, argv=[module, *rest]), name)
     return Stream(tags=site.stdin.tags)
+
+
+def _packed(walker: Walker, name: str, rest: list[Arg]) -> None:
+    """``python -m zipfile`` and ``tarfile``: what is made and unpacked is written, the rest is read."""
+    files = [arg for arg in rest if not arg.text.startswith("-")]
+    options = {arg.text for arg in rest if arg.text.startswith("-")}
+    making = options & {"-c", "--create"}
+    for index, arg in enumerate(files):
+        if (making and index == 0) or (options & {"-e", "--extract"} and index == 1):
+            roles.write(walker, arg, name)
+        else:
+            roles.read(walker, arg, name)
+    for option in sorted(options - {"-c", "--create", "-e", "--extract", "-l", "--list", "-t", "--test", "-v", "--verbose"}):
+        walker.find("ask", "option.unknown", f"{name} is given {option[:40]}, which no rule pack knows", rest[0].start, rest[-1].end)
 
 
 def _language(walker: Walker, site: Site, name: str, call: Call, code: tuple[str, ...], language: str) -> Stream | None:
@@ -340,6 +381,15 @@ def project(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
             ):
                 walker.find("ask", "option.loads", f"{name} is told to load or run other code by {arg.text[:40]}", arg.start, arg.end)
     first = next((arg for arg in site.argv[1:] if not arg.text.startswith("-")), None)
+    group = [arg for arg in site.argv[1:3] if not arg.text.startswith("-")]
+    if (
+        len(group) == 2
+        and group[0].text in ("config", "link", "self", "plugin")
+        and re.fullmatch(r"add|update|upgrade|install", group[1].text)
+    ):
+        walker.find(
+            "ask", "install.network", f"{name} {group[0].text} {group[1].text} fetches or changes more", group[1].start, group[1].end
+        )
     if first is not None and re.fullmatch(r"upgrade|sync|update|publish|eject|init|login|install|deploy|self-update", first.text):
         walker.find("ask", "install.network", f"{name} {first.text} may fetch or change more than the workspace", first.start, first.end)
     if name == "tox":
@@ -354,6 +404,16 @@ def project(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         walker.find("ask", "install.local", "cmake installs what was built", site.start, site.end)
     if name in ("kustomize", "kubectl kustomize") and any(re.match(r"(git@|[\w-]+\.(com|org|io|net|dev)/)", word) for word in words):
         walker.find("ask", "net.fetch", f"{name} fetches what it builds", site.start, site.end)
+    if name == "flutter run":
+        walker.find("ask", "net.listen", "flutter run builds for a device and opens a server", site.start, site.end)
+    if name == "cmake" and any(
+        re.match(r"-D\w*FLAGS\w*(:\w+)?=(.*\s)?-(B|fplugin|fuse-ld|specs|wrapper|Xclang|load)", word) for word in words
+    ):
+        walker.find("ask", "option.loads", "cmake hands on options that load or run other code", site.start, site.end)
+    if name.startswith("buf ") and any(
+        re.match(r"[\w-]+(\.[\w-]+)+/", word) and not word.endswith((".proto", ".yaml", ".bin")) for word in words
+    ):
+        walker.find("ask", "net.fetch", f"{name} fetches what it works on", site.start, site.end)
     if name == "locust" and "--headless" not in words:
         walker.find("ask", "net.listen", "locust opens a page for everybody (give it --headless)", site.start, site.end)
     _project(walker, site, name)

@@ -370,7 +370,7 @@ def server(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         walker.find("ask", "net.listen", f"{name} listens beyond this machine unless it is told a host", site.start, site.end)
     if (
         ("db" in words[:3] and not {"history", "heads", "branches", "show", "check"} & set(words))
-        or (name == "celery" and {"control", "purge"} & set(words))
+        or (name == "celery" and {"control", "purge", "call", "flower", "shell", "amqp"} & set(words))
         or (name == "rq" and {"empty", "requeue"} & set(words))
     ):
         walker.find("ask", "db.mutate", f"{name} may change a database or a queue", site.start, site.end)

@@ -66,6 +66,8 @@ def shuf(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 
 def mlr(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``mlr``: its verbs are free, its language can run programs and write files."""
+    if len(site.argv) > 2 and site.argv[1].text == "-s":
+        roles.run_file(walker, site.argv[2], name)  # its arguments, script and all, come from a file
     for before, arg in zip(site.argv, site.argv[1:], strict=False):
         if before.text in ("put", "filter", "-s", "-e") or "{" in arg.text or "$" in arg.text:
             if re.search(r"\b(system|exec|popen|hostname|os_type)\s*\(|\|", arg.text):

@@ -226,6 +226,12 @@ def project_script(walker: Walker, site: Site, name: str, call: Call) -> Stream 
             walker.find("ask", "env.dump", f"{name} env shows the whole environment", script.start, script.end)
         if UNKNOWN in script.text:
             walker.find("ask", "dynamic.program", f"{name} runs a script that the text does not fix", script.start, script.end)
+        elif name == "rails" and re.match(r"db:(?!version$|migrate:status$|abort_if)", script.text):
+            walker.find("ask", "db.mutate", f"{name} {script.text} changes a database", script.start, script.end)
+        elif name in ("mill", "lein", "sbt") and any(re.search(r"(?i)publish|deploy|release", word.text) for word in words):
+            walker.find("ask", "script.shared", f"{name} {script.text} may change more than the workspace", script.start, script.end)
+        elif name.startswith("bazel") and any(word.text.startswith("@") for word in words):
+            walker.find("ask", "net.fetch", f"{name} may fetch what it builds", script.start, script.end)
         elif any(DEPLOYS.search(word.text) for word in (words[:4] if script.text in _MANY else words[:1])) and not script.text.endswith(
             ":status"
         ):
@@ -320,6 +326,21 @@ def _written(walker: Walker, site: Site, name: str) -> None:
     del name
 
 
+def _staged(walker: Walker, args: list[Arg]) -> bool:
+    """``make install`` into a folder that is given and lies in the workspace or in scratch."""
+    from warmgate_policies.shell import roles
+
+    folders = [
+        replace(arg, text=arg.text.partition("=")[2])
+        for name in ("DESTDIR=", "PREFIX=", "prefix=")
+        for arg in args
+        if arg.text.startswith(name)
+    ][:1]
+    return bool(folders) and all(
+        folder.known and place.kind in ("workspace", "scratch") for folder in folders for place, _ in roles.places(walker, folder)
+    )
+
+
 def make(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``make target``: the project's own rules; variables and targets that reach further are asked about."""
     from warmgate_policies.shell import roles
@@ -353,6 +374,8 @@ def make(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
                         walker.find("ask", "write.outside", f"make writes below {roles.show(place.path)}", arg.start, arg.end)
         elif UNKNOWN in text:
             walker.find("ask", "dynamic.program", "make runs a target that the text does not fix", arg.start, arg.end)
+        elif text == "install" and _staged(walker, call.args):
+            continue
         elif DEPLOYS.search(text) and not call.has("-n", "--dry-run", "--just-print"):
             walker.find("ask", "script.shared", f"make {text} may change more than the workspace", arg.start, arg.end)
     project_operands(walker, call.args, name)
