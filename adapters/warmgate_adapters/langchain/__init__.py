@@ -7,8 +7,12 @@
 ``GateMiddleware`` stands last in the list: then it sees the request as it is sent and each call as it runs. See docs/langchain.md.
 """
 
-from warmgate_adapters.langchain.decision_model import SystemOneDecisionModel
-from warmgate_adapters.langchain.middleware import GateMiddleware
-from warmgate_adapters.langgraph.model import chat_model
+try:
+    from warmgate_adapters.langchain.decision_model import SystemOneDecisionModel
+    from warmgate_adapters.langchain.middleware import GateMiddleware
+    from warmgate_adapters.langgraph.model import chat_model
+except ImportError as fault:
+    said = f"warmgate_adapters.langchain needs LangChain 1.5 or later ({fault}); pip install 'warmgate[langchain]'"
+    raise ImportError(said, name=fault.name) from fault
 
 __all__ = ["GateMiddleware", "SystemOneDecisionModel", "chat_model"]

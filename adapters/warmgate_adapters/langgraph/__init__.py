@@ -13,12 +13,16 @@
 The state has a ``gate`` channel: derive it from :class:`GateMessagesState`, or declare ``gate: GateChannel``. See docs/langgraph.md.
 """
 
-from warmgate_adapters.langgraph.channel import GateChannel, GateMessagesState
-from warmgate_adapters.langgraph.edges import gate_edge
-from warmgate_adapters.langgraph.gate_node import GateNode
-from warmgate_adapters.langgraph.model import ModelNode, chat_model
-from warmgate_adapters.langgraph.session import session_of
-from warmgate_adapters.langgraph.tool_node import GatedToolNode
+try:
+    from warmgate_adapters.langgraph.channel import GateChannel, GateMessagesState
+    from warmgate_adapters.langgraph.edges import gate_edge
+    from warmgate_adapters.langgraph.gate_node import GateNode
+    from warmgate_adapters.langgraph.model import ModelNode, chat_model
+    from warmgate_adapters.langgraph.session import session_of
+    from warmgate_adapters.langgraph.tool_node import GatedToolNode
+except ImportError as fault:
+    said = f"warmgate_adapters.langgraph needs LangGraph 1.2 or later ({fault}); pip install 'warmgate[langgraph]'"
+    raise ImportError(said, name=fault.name) from fault
 
 __all__ = [
     "GateChannel",

@@ -9,12 +9,16 @@
 once and tells the gate how the model's call went. See docs/openai-agents.md.
 """
 
-from warmgate_adapters.openai_agents.hooks import GateHooks
-from warmgate_adapters.openai_agents.mcp import gated_mcp_tools
-from warmgate_adapters.openai_agents.model import GatedModel, sticky_client, sticky_model
-from warmgate_adapters.openai_agents.naming import gate_session, run_config
-from warmgate_adapters.openai_agents.tools import gated_tools
-from warmgate_adapters.openai_agents.tracing import TraceRecorder
+try:
+    from warmgate_adapters.openai_agents.hooks import GateHooks
+    from warmgate_adapters.openai_agents.mcp import gated_mcp_tools
+    from warmgate_adapters.openai_agents.model import GatedModel, sticky_client, sticky_model
+    from warmgate_adapters.openai_agents.naming import gate_session, run_config
+    from warmgate_adapters.openai_agents.tools import gated_tools
+    from warmgate_adapters.openai_agents.tracing import TraceRecorder
+except ImportError as fault:
+    said = f"warmgate_adapters.openai_agents needs openai-agents 0.24 ({fault}); pip install 'warmgate[openai-agents]'"
+    raise ImportError(said, name=fault.name) from fault
 
 __all__ = [
     "GateHooks",
