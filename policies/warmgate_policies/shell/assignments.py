@@ -107,8 +107,8 @@ def _harmless(walker: Walker, name: str, value: Arg) -> bool:
     text = value.text.replace(UNKNOWN, "0") if value.shape in ("number", "word") else value.text
     if name.startswith("GIT_TRACE"):
         return re.fullmatch(r"[012]|true|false|/tmp/[\w./-]+", text) is not None
-    file = re.fullmatch(r"sqlite(?:\+\w+)?:(?:///(.*)|)", text, re.DOTALL)
-    if file:
+    file = re.fullmatch(r"sqlite(?:\+\w+)?:(?:///([\w./-]*)|)", text)
+    if file and not _NAMES_CODE.search(name):
         return not file.group(1) or classify(file.group(1), walker.state.cwd, walker.facts).kind in ("workspace", "scratch")
     if not text or re.fullmatch(r"\d+|true|false|yes|no|on|off", text):
         return True

@@ -409,7 +409,7 @@ def role(walker: Walker, site: Site, kind: str, arg: Arg, name: str) -> frozense
     if kind == "output":  # built by the project's own tools out of the project
         roles.write(walker, arg, name)
         for place, _ in roles.places(walker, arg):
-            if place.kind in ("workspace", "scratch") and UNKNOWN not in place.path:
+            if place.kind == "workspace" and UNKNOWN not in place.path:
                 old = walker.files.at(place.path)
                 walker.files.put(place.path, Stream(tags=old.tags if old is not None else frozenset[str](), project=True))
         return frozenset[str]()

@@ -262,7 +262,12 @@ def _size(text: str) -> int | None:
 def image(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """Image and film tools take more than paths for a file's name: other formats' scripts, addresses, pipes, lists."""
     for arg in [*call.args, *call.values("-i")]:
-        if re.match(r"[|@]|[A-Za-z][\w+.-]*:", arg.text) or "|" in arg.text or "%[" in arg.text:
+        if (
+            re.match(r"[|@]|[A-Za-z][\w+.-]*:", arg.text)
+            or "|" in arg.text
+            or "%[" in arg.text
+            or re.search(r"\.(msl|mvg|m3u8?|ffconcat|sdp)$", arg.text)
+        ):
             walker.find("ask", "option.value", f"{name} is given {arg.text[:40]}, which is more than a file's name", arg.start, arg.end)
     return None
 

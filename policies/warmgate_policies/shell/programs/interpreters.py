@@ -419,7 +419,27 @@ def project(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     _project(walker, site, name)
     project_operands(walker, site.argv[1:], name)
     elsewhere(walker, site, name, call)
+    if _COMPILERS.fullmatch(name):
+        _compiled(walker, call)
     return None
+
+
+_COMPILERS = re.compile(r"((gcc|g\+\+|clang|clang\+\+)(-\d+)?|cc|c\+\+|rustc|go build|swiftc|nvcc|ghc|zig)")
+_BUILDS_NOTHING = (
+    "--version", "-v", "--help", "-h", "-E", "-M", "-MM", "-fsyntax-only", "-n", "-c", "-S", "--print", "--emit", "-###", "-dumpversion",
+)  # fmt: skip
+
+
+def _compiled(walker: Walker, call: Call) -> None:
+    """A program that a compiler makes of the project's sources is the project's own, in scratch too."""
+    target = call.value("-o")
+    if target is None or not call.args or call.has(*_BUILDS_NOTHING) or not target.known:
+        return
+    if any(place.kind != "workspace" for source in call.args for place, _ in roles.places(walker, source)):
+        return
+    for place, fallback in roles.places(walker, target):
+        if place.kind == "scratch" and not fallback:
+            walker.files.put(place.path, Stream(project=True))
 
 
 def _tox(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
