@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING
 
 from warmgate_policies.shell.findings import Site, Stream
 from warmgate_policies.shell.options import Call
-from warmgate_policies.shell.programs import builtins, containers, databases, files, git, interpreters, net, search, shells, text, wrappers
+from warmgate_policies.shell.programs import (
+    builtins,
+    containers,
+    databases,
+    files,
+    git,
+    interpreters,
+    net,
+    project_tools,
+    search,
+    shells,
+    text,
+    wrappers,
+)
 
 if TYPE_CHECKING:
     from warmgate_policies.shell.sites import Walker
@@ -49,11 +62,11 @@ HANDLERS: dict[str, Handler] = {
     "dns": net.dns, "upload": net.upload, "server": net.server,
     "aws": net.cloud, "forge": net.forge, "mail": net.mail,
     "python": interpreters.python, "node": interpreters.node, "perl": interpreters.perl, "ruby": interpreters.ruby,
-    "project": interpreters.project, "yarn": interpreters.yarn, "npm-pkg": interpreters.npm_pkg, "npm-pack": interpreters.npm_pack,
-    "settings": interpreters.settings, "fallback": wrappers.fallback,
+    "project": project_tools.project, "yarn": project_tools.yarn, "npm-pkg": project_tools.npm_pkg, "npm-pack": project_tools.npm_pack,
+    "settings": project_tools.settings, "fallback": wrappers.fallback,
     "php": interpreters.php, "vim": interpreters.vim, "less": interpreters.less, "busybox": interpreters.busybox,
-    "manage": interpreters.manage, "go-run": interpreters.go_run, "go-tool": interpreters.go_tool, "go-list": interpreters.go_list,
-    "coverage-run": interpreters.coverage_run,
+    "manage": project_tools.manage, "go-run": project_tools.go_run, "go-tool": project_tools.go_tool, "go-list": project_tools.go_list,
+    "coverage-run": project_tools.coverage_run,
     "docker": containers.docker, "docker-run": containers.run,
     "docker-inspect": containers.inspect, "kubectl": containers.kubectl, "systemctl": containers.systemctl,
     "crontab": containers.crontab, "mount": containers.mount,

@@ -341,7 +341,7 @@ _SERVER_HOST = ("-b", "--bind", "--host", "-H", "-h", "-S", "--listen", "-l", "-
 def server(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """Development servers: loopback is free, every other address is asked about."""
     from warmgate_policies.shell.judge import project_operands
-    from warmgate_policies.shell.programs import interpreters
+    from warmgate_policies.shell.programs import project_tools
     from warmgate_policies.shell.programs.wrappers import project
 
     project(walker, site, name)
@@ -379,7 +379,7 @@ def server(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     if any(arg.text in ("shell", "shell_plus", "dbshell", "console") for arg in args[:3]):
         walker.find("ask", "run.interactive", f"{name} opens a shell of the application", site.start, site.end)
     project_operands(walker, args, name)
-    interpreters.elsewhere(walker, site, name)
+    project_tools.elsewhere(walker, site, name)
     return None
 
 

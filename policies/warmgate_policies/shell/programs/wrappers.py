@@ -206,7 +206,7 @@ def npx(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
 def project_script(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``npm run x``, ``yarn x``: a script of the project; names that speak of shared state are asked about."""
     from warmgate_policies.shell.judge import project_operands
-    from warmgate_policies.shell.programs import interpreters
+    from warmgate_policies.shell.programs import project_tools
 
     args = [arg for arg in site.argv[1:] if not arg.text.startswith("-")]
     if any(arg.text in _RUNS_ON for arg in args[:3]):
@@ -237,7 +237,7 @@ def project_script(walker: Walker, site: Site, name: str, call: Call) -> Stream 
         ):
             walker.find("ask", "script.shared", f"{name} {script.text} may change more than the workspace", script.start, script.end)
     project_operands(walker, site.argv[1:], name)
-    interpreters.elsewhere(walker, site, name)
+    project_tools.elsewhere(walker, site, name)
     return None
 
 
