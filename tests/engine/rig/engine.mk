@@ -9,6 +9,6 @@ test-engine-all: $(STAMP) ## the same for every served architecture, and with vL
 	$(BIN)/python -m tests.engine.rig.install --with-0.31
 	$(BIN)/python -m pytest -q -p no:xdist tests/engine
 
-bench-engine: $(STAMP) ## tokens computed on two real vLLM workers, gated four ways (ONLY=seed,ten,…)
+bench-engine: $(STAMP) ## tokens computed on two real vLLM workers, gated four ways; predictions and losses (ONLY=seed,ten,…)
 	$(BIN)/python -m tests.engine.rig.install
 	$(BIN)/python -m tests.bench.engine $(if $(ONLY),--only $(ONLY))
