@@ -6,20 +6,20 @@ next. Each simple command goes to the judge (:mod:`.judge`), which may come back
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from warmgate.decision import Word
-from warmgate_policies.shell import words
+from warmgate_policies.shell import shapes, words
 from warmgate_policies.shell.facts import Facts
 from warmgate_policies.shell.findings import EMPTY, NOTHING_KNOWN, UNKNOWN, Arg, Capped, Finding, Site, Stream, joined
 from warmgate_policies.shell.memory import Files
 from warmgate_policies.shell.parse import parse
 from warmgate_policies.shell.paths import classify, inside, resolve
 from warmgate_policies.shell.rules import Rules
+from warmgate_policies.shell.state import State
 from warmgate_policies.shell.trees import Tree, items, kid, kids, span
 from warmgate_policies.shell.words import Value
 
@@ -29,27 +29,6 @@ MAX_DEPTH = 12
 """Code inside code (``sh -c`` in ``xargs`` in …)."""
 MAX_ITEMS = 32
 """Values of a loop variable that are tried one by one."""
-
-
-@dataclass(slots=True)
-class State:
-    """What holds at a point of the run. Copied for subshells and branches."""
-
-    cwd: str | None
-    other_cwds: tuple[str | None, ...] = ()
-    variables: dict[str, Value] = field(default_factory=dict[str, Value])
-    exported: set[str] = field(default_factory=set[str])
-    functions: dict[str, Tree] = field(default_factory=dict[str, Tree])
-    own_jobs: bool = False
-    errexit: bool = False
-    positional: tuple[Arg, ...] | None = None
-    before: str | None = None
-    """Where ``cd -`` goes."""
-    ended: bool = False
-
-    def copy(self) -> State:
-        """A state of its own."""
-        return replace(self, variables=dict(self.variables), exported=set(self.exported), functions=dict(self.functions))
 
 
 class Walker:
@@ -319,20 +298,20 @@ class Walker:
         if op == "&&":
             before = self.state
             after = before.copy()
-            after.other_cwds = () if _chdirs(node["X"]) else after.other_cwds
+            after.other_cwds = () if shapes.chdirs(node["X"]) else after.other_cwds
             self.state = after
             second = self._stmt(node["Y"], sink)
             if not after.ended:
-                self._merge(before, after, cd_only=not _chdirs(node["X"]))
+                self._merge(before, after, cd_only=not shapes.chdirs(node["X"]))
             self.state = before
         else:
             before = self.state
             branch = before.copy()
-            if _chdirs(node["X"]) and before.other_cwds:
+            if shapes.chdirs(node["X"]) and before.other_cwds:
                 branch.cwd, branch.other_cwds = before.other_cwds[0], ()
             self.state = branch
             second = self._stmt(node["Y"], sink)
-            if branch.ended and _chdirs(node["X"]):
+            if branch.ended and shapes.chdirs(node["X"]):
                 before.other_cwds = ()
             elif not branch.ended:
                 self._merge(before, branch)
@@ -397,9 +376,7 @@ class Walker:
             for name in changed:
                 value = first.variables[name]
                 again.variables[name] = (
-                    value
-                    if value == start.variables.get(name) or name in _loop_safe(value)
-                    else Value(UNKNOWN, value.shape, value.pattern, value.tags)
+                    value if value == start.variables.get(name) else Value(UNKNOWN, value.shape, value.pattern, value.tags)
                 )
             again.cwd, again.other_cwds = (
                 (first.cwd, (start.cwd, *start.other_cwds)) if first.cwd != start.cwd else (start.cwd, start.other_cwds)
@@ -415,7 +392,7 @@ class Walker:
 
     def _whileclause(self, node: Tree, sink: str, stmt: Tree) -> Stream:
         self.run(node.get("Cond"))
-        if _endless(node) and not _breaks(node.get("Do")):
+        if shapes.endless(node) and not shapes.breaks(node.get("Do")):
             ran, written = len(self.programs), len(self.files.written)
             out = self._loop([*(kids(node, "Cond")), *(kids(node, "Do"))], sink)
             start, end = span(node)
@@ -424,7 +401,7 @@ class Walker:
                 len(self.files.written) > written or {"mkdir", "cp", "tee", "touch", "dd", "mktemp", "fallocate"} & set(body)
             ):
                 self.find("deny", "exhaust.disk", "writes without end", start, end)
-            if _starts_jobs(node.get("Do")) and not {"wait", "sleep", "read"} & set(body):
+            if shapes.starts_jobs(node.get("Do")) and not {"wait", "sleep", "read"} & set(body):
                 self.find("deny", "exhaust.forkbomb", "starts programs in the background without end", start, end)
             self.find("ask", "loop.endless", "loops without an end", start, end)
             return out
@@ -435,10 +412,10 @@ class Walker:
         if loop.get("Type") != "WordIter":
             self.touch({key: value for key, value in loop.items() if key != "Type"})
             for part in ("Init", "Post"):
-                name = _arithmetic_name(loop.get(part))
+                name = shapes.arithmetic_name(loop.get(part))
                 if name:
                     self.state.variables[name] = Value(UNKNOWN, "number")
-            if loop.get("Cond") is None and not _breaks(node.get("Do")):
+            if loop.get("Cond") is None and not shapes.breaks(node.get("Do")):
                 start, end = span(node)
                 self.find("ask", "loop.endless", "loops without an end", start, end)
             return self._loop(kids(node, "Do"), sink)
@@ -448,7 +425,7 @@ class Walker:
             items.extend(words.expand(word, self))
         if not kid(loop, "InPos").get("Line") and not loop.get("Items"):
             items = list(self.state.positional or (Arg(UNKNOWN, *span(node), split=True),))
-        values = [_loop_value(item) for item in items]
+        values = [shapes.loop_value(item) for item in items]
         distinct = list(dict.fromkeys(values))
         if len(distinct) > MAX_ITEMS:
             shape = distinct[0].shape if len({value.shape for value in distinct}) == 1 else None
@@ -502,9 +479,7 @@ class Walker:
         return EMPTY
 
     def _text(self, node: Tree) -> str:
-        parts: list[str] = []
-        _flat(node.get("Body"), parts)
-        return " ".join(parts)
+        return " ".join(shapes.flat(node.get("Body")))
 
     def call_function(self, name: str, site: Site) -> Stream:
         """A function that the command itself defined."""
@@ -522,7 +497,7 @@ class Walker:
 
     def _testclause(self, node: Tree, sink: str, stmt: Tree) -> Stream:
         self.touch(node.get("X"))
-        for word in _test_words(node.get("X")):
+        for word in shapes.test_words(node.get("X")):
             arg = words.expand(word, self, split=False)[0]
             if re.search(r"\[.*(\$\(|`)", arg.text):
                 self.flag("deny", "conceal.arithmetic", "tests a text that is evaluated as a subscript with a command in it", word)
@@ -531,12 +506,12 @@ class Walker:
     def _arithmetic(self, node: Any) -> None:
         """An expression that is evaluated: quotes in it protect nothing."""
         self.touch(node)
-        if _quoted_code(node):
+        if shapes.quoted_code(node):
             self.flag("deny", "conceal.arithmetic", "evaluates as arithmetic a quoted text with a command in it", node)
 
     def _arithmcmd(self, node: Tree, sink: str, stmt: Tree) -> Stream:
         self._arithmetic(node.get("X"))
-        name = _arithmetic_name(node.get("X"))
+        name = shapes.arithmetic_name(node.get("X"))
         if name:
             self.state.variables[name] = Value(UNKNOWN, "number")
         return EMPTY
@@ -544,7 +519,7 @@ class Walker:
     def _letclause(self, node: Tree, sink: str, stmt: Tree) -> Stream:
         for expression in kids(node, "Exprs"):
             self._arithmetic(expression)
-            name = _arithmetic_name(expression)
+            name = shapes.arithmetic_name(expression)
             if name:
                 self.state.variables[name] = Value(UNKNOWN, "number")
         return EMPTY
@@ -577,7 +552,7 @@ class Walker:
                     elements.extend(words.expand(element["Value"], self))
             value = Value(UNKNOWN, items=tuple(elements) if len(elements) <= MAX_ITEMS and not item.get("Append") else None)
         elif item.get("Value"):
-            arg = words.expand(_tilde_value(item["Value"]), self, split=False)[0]
+            arg = words.expand(item["Value"], self, split=False)[0]
             value = Value(arg.text, arg.shape, arg.pattern, arg.tags)
             if item.get("Append"):
                 old = self.lookup(name)
@@ -654,13 +629,13 @@ class Walker:
             elif op == "<":
                 stdin = arg.stream if arg.stream is not None else roles.read(self, arg, "the shell")
             elif op == "<>":
-                roles.write(self, arg, "the shell", command=_first_word(stmt))
+                roles.write(self, arg, "the shell", command=shapes.first_word(stmt))
                 stdin = Stream(tags=frozenset({"net"}) if "/dev/tcp" in arg.text or "/dev/udp" in arg.text else frozenset[str]())
             elif arg.stream is not None:
                 continue
             else:
                 number = str(kid(redirect, "N").get("Value", "") if redirect.get("N") else "")
-                roles.write(self, arg, "the shell", append=op in (">>", "&>>"), command=_first_word(stmt))
+                roles.write(self, arg, "the shell", append=op in (">>", "&>>"), command=shapes.first_word(stmt))
                 if number in ("", "1") or op in ("&>", "&>>", ">&"):
                     targets.append((arg, op in (">>", "&>>")))
                     swallow = True
@@ -716,120 +691,3 @@ class Walker:
     def place(self, text: str) -> Any:
         """Class of a path, seen from the working directory that most likely holds."""
         return classify(text, self.state.cwd, self.facts)
-
-
-def _loop_safe(value: Value) -> tuple[str, ...]:
-    return ()
-
-
-def _tilde_value(word: Tree) -> Tree:
-    return word
-
-
-def _chdirs(stmt: Tree) -> bool:
-    """Whether the statement is a plain cd, so that what follows ``&&`` runs only behind it."""
-    command = kid(stmt, "Cmd")
-    if command.get("Type") == "BinaryCmd" and command.get("Op") == "&&":
-        return _chdirs(command["Y"]) or _chdirs(command["X"])
-    return command.get("Type") == "CallExpr" and _first_word(stmt) in ("cd", "pushd")
-
-
-def _first_word(stmt: Tree) -> str:
-    command = kid(stmt, "Cmd")
-    args: list[Tree] = kids(command, "Args")
-    if not args or command.get("Type") != "CallExpr":
-        return ""
-    return "".join(str(part.get("Value", "")) for part in kids(args[0], "Parts"))
-
-
-def _loop_value(item: Arg) -> Value:
-    if item.known and not item.glob:
-        return Value(item.text, tags=item.tags)
-    if item.glob and UNKNOWN not in item.text:
-        return Value(UNKNOWN, "path", item.text, item.tags)
-    return Value(UNKNOWN, item.shape, item.pattern, item.tags)
-
-
-def _endless(node: Tree) -> bool:
-    conditions: list[Tree] = kids(node, "Cond")
-    if len(conditions) != 1:
-        return False
-    word = _first_word(conditions[0])
-    return word == "false" if node.get("Until") else word in (":", "true", "1")
-
-
-def _starts_jobs(node: object) -> bool:
-    if isinstance(node, list):
-        return any(_starts_jobs(item) for item in items(cast("object", node)))
-    if not isinstance(node, dict):
-        return False
-    tree = cast("Tree", node)
-    return bool(tree.get("Background")) or any(_starts_jobs(value) for value in tree.values())
-
-
-def _breaks(stmts: Any) -> bool:
-    parts: list[str] = []
-    _flat(stmts, parts)
-    return any(part in ("break", "exit", "return") for part in parts)
-
-
-def _flat(node: Any, parts: list[str]) -> None:
-    stack = [node]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, list):
-            stack.extend(reversed(items(cast("object", item))))
-        elif isinstance(item, dict):
-            tree = cast("Tree", item)
-            if tree.get("Type") == "Lit":
-                parts.append(str(tree.get("Value", "")))
-            if tree.get("Type") == "BinaryCmd":
-                stack.extend([tree.get("Y"), _Mark(str(tree.get("Op"))), tree.get("X")])
-                continue
-            if tree.get("Background"):
-                stack.append(_Mark("&"))
-            stack.extend(value for key, value in reversed(tree.items()) if key not in ("Pos", "End"))
-        elif isinstance(item, _Mark):
-            parts.append(item)
-
-
-class _Mark(str):
-    __slots__ = ()
-
-
-def _arithmetic_name(node: Any) -> str | None:
-    if not isinstance(node, dict):
-        return None
-    tree = cast("Tree", node)
-    if tree.get("Type") in ("UnaryArithm", "BinaryArithm") and ("=" in str(tree.get("Op")) or str(tree.get("Op")) in ("++", "--")):
-        parts = kids(kid(tree, "X"), "Parts")
-        return str(parts[0].get("Value")) if len(parts) == 1 and parts[0].get("Type") == "Lit" else None
-    return None
-
-
-def _quoted_code(node: object) -> bool:
-    """Whether a quoted or escaped part holds a substitution."""
-    if isinstance(node, list):
-        return any(_quoted_code(item) for item in items(cast("object", node)))
-    if not isinstance(node, dict):
-        return False
-    tree = cast("Tree", node)
-    if tree.get("Type") == "SglQuoted":
-        return re.search(r"\$\(|`|\$\{", str(tree.get("Value", ""))) is not None
-    if tree.get("Type") == "Lit" and re.search(r"\\[$`]", str(tree.get("Value", ""))):
-        return True
-    return any(_quoted_code(value) for key, value in tree.items() if key not in ("Pos", "End"))
-
-
-def _test_words(node: Any) -> list[Tree]:
-    if not isinstance(node, dict):
-        return []
-    tree = cast("Tree", node)
-    if tree.get("Type") == "Word" or "Parts" in tree:
-        return [tree]
-    return [word for key in ("X", "Y") for word in _test_words(tree.get(key))]
-
-
-def norm(text: str) -> str:
-    """A path as text, without ``.`` and ``..``."""
-    return posixpath.normpath(text)

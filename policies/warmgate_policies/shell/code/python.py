@@ -14,217 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warmgate_policies.shell import network, roles
+from warmgate_policies.shell.code import python_names as names
 from warmgate_policies.shell.code import sql
 from warmgate_policies.shell.findings import UNKNOWN, Arg, Site
 from warmgate_policies.shell.paths import classify
 
 if TYPE_CHECKING:
     from warmgate_policies.shell.sites import Walker
-
-_NETWORK = (
-    "urllib.request",
-    "urllib3",
-    "requests",
-    "httpx",
-    "aiohttp",
-    "http.client",
-    "ftplib",
-    "smtplib",
-    "telnetlib",
-    "socket",
-    "paramiko",
-    "xmlrpc",
-    "poplib",
-    "imaplib",
-    "nntplib",
-    "websocket",
-    "websockets",
-    "boto3",
-    "botocore",
-    "google.cloud",
-    "azure",
-    "openai",
-    "http.server",
-    "socketserver",
-    "asyncssh",
-    "fabric",
-    "ssl",
-    "webbrowser",
-    "redis",
-    "psycopg2",
-    "pymysql",
-    "pymongo",
-    "dns",
-)
-_RUNNERS = (
-    "subprocess",
-    "pty",
-    "ctypes",
-    "cffi",
-    "multiprocessing",
-    "importlib",
-    "runpy",
-    "code",
-    "codeop",
-    "imp",
-    "pickle",
-    "marshal",
-    "shelve",
-    "dill",
-    "cloudpickle",
-    "pexpect",
-    "sh",
-    "plumbum",
-    "builtins",
-    "gc",
-    "inspect",
-    "sys.modules",
-    "signal",
-    "resource",
-    "mmap",
-    "pip",
-    "ensurepip",
-    "distutils",
-    "setuptools",
-    "atexit",
-    "threading",
-    "concurrent",
-    "asyncio",
-    "keyring",
-    "getpass",
-    "crypt",
-    "spwd",
-    "pwd",
-    "winreg",
-    "invoke",
-    "fcntl",
-    "types",
-    "zipimport",
-    "site",
-    "pkgutil",
-    "bdb",
-    "pdb",
-    "timeit",
-    "cProfile",
-    "trace",
-    "doctest",
-    "gettext",
-    "tkinter",
-    "antigravity",
-    "turtle",
-)
-_SHELL_CALLS = (
-    "os.system",
-    "os.popen",
-    "subprocess.run",
-    "subprocess.call",
-    "subprocess.Popen",
-    "subprocess.check_output",
-    "subprocess.check_call",
-    "subprocess.getoutput",
-    "subprocess.getstatusoutput",
-    "commands.getoutput",
-    "pty.spawn",
-    "os.execv",
-    "os.execvp",
-    "os.execl",
-    "os.execlp",
-    "os.execve",
-    "os.spawnl",
-    "os.spawnv",
-    "os.spawnlp",
-    "os.spawnvp",
-    "os.posix_spawn",
-    "asyncio.create_subprocess_shell",
-    "asyncio.create_subprocess_exec",
-)
-_EVAL = (
-    "eval",
-    "exec",
-    "compile",
-    "__import__",
-    "getattr",
-    "setattr",
-    "delattr",
-    "globals",
-    "locals",
-    "vars",
-    "breakpoint",
-    "input",
-    "memoryview",
-    "help",
-    "execfile",
-)
-_FILE_METHODS = {"write_text": "write", "write_bytes": "write", "unlink": "delete", "rmdir": "delete", "touch": "write",
-    "mkdir": "write", "chmod": "write", "symlink_to": "write", "hardlink_to": "write", "rename": "write", "read_text": "read",
-    "read_bytes": "read", "open": "open",
-                 "to_csv": "write", "to_json": "write", "to_parquet": "write", "to_pickle": "write", "to_excel": "write",
-                 "savefig": "write", "extractall": "write", "rmtree": "delete"}  # fmt: skip
-_FILE_CALLS = {"os.remove": "delete", "os.unlink": "delete", "os.rmdir": "delete", "os.removedirs": "delete", "shutil.rmtree": "rdelete",
-    "os.rename": "write2", "os.replace": "write2", "shutil.move": "write2", "shutil.copy": "copy", "shutil.copyfile": "copy",
-    "shutil.copy2": "copy", "shutil.copytree": "copy",
-               "os.makedirs": "write", "os.mkdir": "write", "os.chmod": "chmod", "os.chown": "write", "os.symlink": "link",
-               "os.link": "link", "os.listdir": "list", "os.scandir": "list", "os.walk": "list", "os.truncate": "write",
-               "os.open": "write", "os.mkfifo": "write", "os.stat": "list", "os.path.exists": "list",
-               "os.path.isfile": "list", "os.path.isdir": "list", "os.path.getsize": "list", "glob.glob": "list", "glob.iglob": "list",
-               "os.chdir": "none", "zipfile.ZipFile": "read", "tarfile.open": "read", "sqlite3.connect": "write",
-               "shutil.make_archive": "write", "linecache.getline": "read", "fileinput.input": "read",
-               "io.open": "open", "codecs.open": "open", "open": "open", "gzip.open": "open", "bz2.open": "open", "lzma.open": "open",
-               "os.utime": "write", "tempfile.NamedTemporaryFile": "none", "tempfile.mkdtemp": "none", "np.load": "read",
-               "numpy.load": "read", "pd.read_csv": "read", "pandas.read_csv": "read", "pd.read_json": "read",
-               "pandas.read_json": "read", "torch.load": "unpickle", "joblib.load": "unpickle", "pd.read_pickle": "unpickle",
-               "yaml.unsafe_load": "unpickle"}  # fmt: skip
-_OS_HARMLESS = (
-    "os.path.",
-    "os.getcwd",
-    "os.listdir",
-    "os.walk",
-    "os.sep",
-    "os.linesep",
-    "os.cpu_count",
-    "os.getpid",
-    "os.name",
-    "os.uname",
-    "os.scandir",
-    "os.stat",
-    "os.getuid",
-    "os.fspath",
-    "os.path",
-    "os.get_terminal_size",
-    "os.extsep",
-    "os.access",
-    "os.R_OK",
-    "os.curdir",
-    "os.pardir",
-    "os.getloadavg",
-    "os.urandom",
-    "os.fsync",
-    "os.devnull",
-)
-_DUNDER_OK = (
-    "__version__",
-    "__name__",
-    "__file__",
-    "__doc__",
-    "__class__",
-    "__len__",
-    "__path__",
-    "__all__",
-    "__init__",
-    "__annotations__",
-    "__module__",
-    "__qualname__",
-    "__str__",
-    "__repr__",
-    "__author__",
-    "__mro__",
-    "__slots__",
-    "__enter__",
-    "__exit__",
-)
-_INNER = ("os", "sys", "builtins", "subprocess", "posix", "codecs", "importlib", "socket", "ctypes", "shutil", "io", "runpy", "pickle")
-"""Modules that other modules hold: a way around the imports."""
-_PATHLIKE = re.compile(r"[~/]?[\w.@~-]*(/[\w.@*~-]*)+$|\.\w[\w.-]*$")
 
 
 def judge(walker: Walker, text: str, arg: Arg, site: Site | None = None) -> None:
@@ -366,7 +162,7 @@ class _Judge(ast.NodeVisitor):
             self.find("ask", "code.python", f"takes everything from {module}")
         for alias in node.names:
             self.names[alias.asname or alias.name] = f"{module}.{alias.name}"
-            if module == "os" and f"os.{alias.name}" not in (*_FILE_CALLS, *_OS_HARMLESS, "os.environ", "os.getenv"):
+            if module == "os" and f"os.{alias.name}" not in (*names.FILE_CALLS, *names.OS_HARMLESS, "os.environ", "os.getenv"):
                 self.find("ask", "code.python", f"takes {alias.name} from os")
             self._module(f"{module}.{alias.name}")
 
@@ -375,7 +171,7 @@ class _Judge(ast.NodeVisitor):
             module.startswith("_") and not module.startswith("__future__")
         ):
             self.find("ask", "code.python", f"imports {module}, an inner module")
-        if any(module == known or module.startswith(known + ".") for known in _RUNNERS):
+        if any(module == known or module.startswith(known + ".") for known in names.RUNNERS):
             if module.split(".", maxsplit=1)[0] not in (
                 "subprocess",
                 "pty",
@@ -390,7 +186,7 @@ class _Judge(ast.NodeVisitor):
                 self.find("ask", "code.python", f"imports {module}, which can run or load other code")
             elif module.split(".", maxsplit=1)[0] == "pty":
                 self.runs = True
-        if any(module == known or module.startswith(known + ".") for known in _NETWORK):
+        if any(module == known or module.startswith(known + ".") for known in names.NETWORK):
             self.connects |= module.startswith("socket")
             self.reaches = True
             if module.split(".", maxsplit=1)[0] not in ("ssl", "redis", "dns"):
@@ -409,9 +205,9 @@ class _Judge(ast.NodeVisitor):
                 if isinstance(node.value, ast.Name | ast.Attribute):
                     name = self.dotted(node.value)
                     if (
-                        name in _EVAL
-                        or name in _SHELL_CALLS
-                        or (name.startswith(("os.", "subprocess")) and not name.startswith(_OS_HARMLESS))
+                        name in names.EVAL
+                        or name in names.SHELL_CALLS
+                        or (name.startswith(("os.", "subprocess")) and not name.startswith(names.OS_HARMLESS))
                     ):
                         self.find("ask", "code.python", f"gives {name} another name")
                     self.names[target.id] = name
@@ -453,7 +249,7 @@ class _Judge(ast.NodeVisitor):
     # -- expressions ----------------------------------------------------------------------------------------------------------
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, str) and len(node.value) < 300 and _PATHLIKE.fullmatch(node.value):
+        if isinstance(node.value, str) and len(node.value) < 300 and names.PATHLIKE.fullmatch(node.value):
             self._named(node.value)
         if isinstance(node.value, int | float) and not isinstance(node.value, bool) and abs(node.value) >= 10**10:
             self.find("ask", "exhaust.memory", "uses a huge number")
@@ -474,21 +270,21 @@ class _Judge(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         name = self.dotted(node)
-        inner = node.attr in _INNER or (node.attr.startswith("_") and not node.attr.startswith("__"))
+        inner = node.attr in names.INNER or (node.attr.startswith("_") and not node.attr.startswith("__"))
         if inner and not name.startswith(("self.", "os.path", "collections.")):
             self.find("ask", "code.python", f"reaches for {node.attr} inside a module")
-        if name in _SHELL_CALLS or name.startswith("subprocess."):
+        if name in names.SHELL_CALLS or name.startswith("subprocess."):
             self.find("ask", "code.python", f"uses {name}")
-        if node.attr.startswith("__") and node.attr not in _DUNDER_OK:
+        if node.attr.startswith("__") and node.attr not in names.DUNDER_OK:
             self.find("ask", "code.python", f"reaches for {node.attr}")
         if name.startswith(("os.environ", "os.getenv")):
             self.find("ask", "env.dump", "reads the environment")
         elif (
             name.startswith("os.")
             and name.count(".") == 1
-            and name not in _FILE_CALLS
-            and not name.startswith(_OS_HARMLESS)
-            and name not in _SHELL_CALLS
+            and name not in names.FILE_CALLS
+            and not name.startswith(names.OS_HARMLESS)
+            and name not in names.SHELL_CALLS
         ) or (
             name.startswith("sys.") and node.attr in ("modules", "path", "meta_path", "path_hooks", "settrace", "setprofile", "_getframe")
         ):
@@ -518,12 +314,12 @@ class _Judge(ast.NodeVisitor):
             else next((k.value for k in node.keywords if k.arg in ("args", "file", "path", "filename", "name")), None)
         )
         if (
-            name in _SHELL_CALLS
+            name in names.SHELL_CALLS
             or name.startswith(("os.exec", "os.spawn"))
             or (re.match(r"subprocess\.\w+$", name) and name[11:12].islower())
         ):
             self._shell(node, first, name)
-        elif name in _EVAL:
+        elif name in names.EVAL:
             self.evals |= name in ("eval", "exec", "compile")
             literal = self.text(first)
             if name in ("eval", "exec") and literal is not None and len(literal) < 20000:
@@ -531,9 +327,9 @@ class _Judge(ast.NodeVisitor):
             elif name == "vars" and not node.args:
                 self.find("ask", "code.python", f"calls {name}")
             self.find("ask", "code.python", f"calls {name}, which runs or reaches what the text does not fix")
-        elif name in _FILE_CALLS:
-            self._file(node, first, _FILE_CALLS[name], name)
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in _FILE_METHODS and not name.startswith(("self.", "webbrowser")):
+        elif name in names.FILE_CALLS:
+            self._file(node, first, names.FILE_CALLS[name], name)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in names.FILE_METHODS and not name.startswith(("self.", "webbrowser")):
             self._method(node, node.func)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in ("execute", "executescript", "executemany"):
             statement = self.text(first)
@@ -646,7 +442,7 @@ class _Judge(ast.NodeVisitor):
             roles.write(self.walker, arg, "inline Python", append=True)
 
     def _method(self, node: ast.Call, func: ast.Attribute) -> None:
-        kind = _FILE_METHODS[func.attr]
+        kind = names.FILE_METHODS[func.attr]
         base = self.text(func.value)
         if func.attr.startswith("to_") or func.attr in ("savefig", "extractall"):
             path = self.text(node.args[0]) if node.args else None
