@@ -177,6 +177,15 @@ class Through:
             before = page.hits
             await asyncio.sleep(0.01)
 
+    async def _heard(self) -> None:
+        """Until no event is under way: on a busy machine the worker's publisher and our reader may both be later than its reply."""
+        following = self.gate.means.watch.following
+        reader = following.readers.get(self._server.url) if following is not None else None
+        before = -1
+        while reader is not None and reader.intake.batches != before:
+            before = reader.intake.batches
+            await asyncio.sleep(0.05)
+
     async def talk(self, *, sessions: int, rounds: int, words: int = 60) -> None:
         """Sessions taking turns: salted and not, system prompts shared, tools changed now and then, tool turns, histories cut."""
         made = [self._session(number, words) for number in range(sessions)]
@@ -223,6 +232,8 @@ class Through:
         account, seen, messages = self.account, self._seen, list(one.messages)
         turn = Turn(one.key, messages, one.tools, cache_salt=one.salt)
         before = await self._hits() if self._alone else 0
+        if self._alone:
+            await self._heard()
         decision = await self.gate.decide(turn)
         account.decisions += 1
         predicted = reads = 0
