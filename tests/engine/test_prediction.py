@@ -165,7 +165,6 @@ ROUNDS = int(os.environ.get("WARMGATE_STAGED_ROUNDS", "3"))
 """How often each loss is staged; the benchmark of issue 5 asks for 20."""
 
 
-@pytest.mark.engine_all
 def test_staged_losses_are_named(vllm_server: Server):
     """Six losses and one session that loses nothing, on two workers: every name right, every time."""
     options = {"kv_events": True, "num_gpu_blocks": 61, "max_model_len": 1800}
