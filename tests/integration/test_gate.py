@@ -126,8 +126,8 @@ async def test_mounting_fails_open_to_the_current_set(trouble):
     assert not decision.mounts.changed or trouble == "workers fail"
 
 
-async def test_calls_are_judged_by_rules_first_and_grey_ones_in_one_request():
-    """A safe command would wait for a model, and three grey ones for three."""
+async def test_calls_are_judged_by_rules_first_and_each_grey_one_is_asked_about_alone():
+    """A safe command would wait for a model, and a grey one would be judged by the facts of another."""
     calls = [ProposedCall(str(i), "bash", {"command": c}) for i, c in enumerate(["ls", "rm -rf /", "make", "crash", "ninja"])]
     async with StandIn() as worker, Gate(settings(worker), calls=Shell(), template=ChatTemplate.default()) as gate:
         decision = await gate.decide(Turn("s", [SYSTEM, {"role": "user", "content": "go"}], (), calls))
@@ -139,7 +139,7 @@ async def test_calls_are_judged_by_rules_first_and_grey_ones_in_one_request():
         "3": ("ask", "rules"),
         "4": ("allow", "systemone"),
     }
-    assert [r.state for r in decision.reads] == ["facts"]
+    assert sorted((r.state, r.questions) for r in decision.reads) == [("facts", ("call2",)), ("facts", ("call4",))]
 
 
 @pytest.mark.parametrize("trouble", ["no policy", "workers fail", "forged", "nobody to ask"])
