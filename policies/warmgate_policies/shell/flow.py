@@ -39,3 +39,19 @@ def printed(walker: Walker, arg: Arg, who: str) -> None:
     """A variable that holds a credential is printed."""
     if "secretvar" in arg.tags:
         walker.find("deny", "secret.print", f"{who} prints a credential from the environment", arg.start, arg.end)
+
+
+_WIRED = frozenset(
+    ("sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "csh", "tcsh", "busybox", "eval",
+     "source", ".", "coproc", "script", "socat", "nc", "ncat", "awk", "gawk")
+)  # fmt: skip
+
+
+def connections(walker: Walker) -> None:
+    """A connection on a descriptor of the shell's own is an ask; with a shell, or a program the other side names, it is a way in."""
+    if not walker.connected:
+        return
+    driven = any(finding.rule in ("dynamic.program", "dynamic.code") for finding in walker.findings)
+    if driven or not _WIRED.isdisjoint(walker.programs):
+        first = next(finding for finding in walker.findings if finding.rule == "net.raw")
+        walker.find("deny", "rce.reverse", "connects a shell to a remote address", first.start, first.end)

@@ -12,6 +12,7 @@ from warmgate_policies.shell.findings import EMPTY, NOTHING_KNOWN, UNKNOWN, Arg,
 from warmgate_policies.shell.options import Call, take_apart
 from warmgate_policies.shell.paths import classify, inside
 from warmgate_policies.shell.rules import Option, Program, known_value
+from warmgate_policies.shell.written import Step
 
 if TYPE_CHECKING:
     from warmgate_policies.shell.sites import Walker
@@ -135,6 +136,8 @@ def run_named(walker: Walker, site: Site, name: str) -> Stream:
         return walker.call_function(name, site)
     program = walker.rules.programs.get(name)
     walker.programs.append(name)
+    start, end = walker.base or (site.start, site.end)
+    walker.trace.append(Step("program", name, walker.state.cwd, site=site, start=start, end=end))
     if len(walker.programs) > 5000:
         raise Capped("the command runs too many programs")
     if program is None:

@@ -11,6 +11,7 @@ from warmgate.decision import Word
 from warmgate_policies.shell.findings import NOTHING_KNOWN, UNKNOWN, Arg, Stream, joined
 from warmgate_policies.shell.paths import WORLD_READABLE, Place, classify, inside
 from warmgate_policies.shell.urls import is_loopback
+from warmgate_policies.shell.written import Step
 
 if TYPE_CHECKING:
     from warmgate_policies.shell.sites import Walker
@@ -147,6 +148,7 @@ def _write(walker: Walker, arg: Arg, place: Place, fallback: bool, who: str, com
         found = _DEV_NET.match(place.path)
         if found and is_loopback(found.group(1)):
             return
+        walker.connected = walker.connected or command.startswith("exec:")
         shell = command.rsplit("/", 1)[-1] in ("bash", "sh", "dash", "zsh", "ksh", "exec")
         _say(walker, arg, fallback, "deny" if shell else "ask", "rce.reverse" if shell else "net.raw",
              "connects a shell to a remote address" if shell else f"{who} sends to a network address")  # fmt: skip
@@ -206,6 +208,8 @@ def store(walker: Walker, arg: Arg, stream: Stream, *, append: bool = False) -> 
             walker.find("ask", "delete.work", f"empties {show(place.path)}, whose content may be nowhere else", arg.start, arg.end)
         if place.kind in ("workspace", "scratch", "home", "cache", "outside") and not fallback:
             walker.files.put(place.path, replace(stream, project=False), append=append)
+            if stream.text:
+                walker.trace.append(Step("store", path=place.path, text=stream.text))
             if stream.text and place.path.endswith("package.json") and _HOOKS.search(stream.text):
                 walker.find("deny", "persist.package", "writes a package script that fetches and runs code at install", arg.start, arg.end)
 
@@ -279,6 +283,8 @@ def run_file(walker: Walker, arg: Arg, who: str) -> Stream:
     for place, fallback in places(walker, arg):
         known = walker.files.matching(place.path) if arg.glob else walker.files.at(place.path)
         name = show(place.path)
+        start, end = walker.base or (arg.start, arg.end)
+        walker.trace.append(Step("file", path=place.path, start=start, end=end))
         if "secret" in place or "docker" in place:
             _say(walker, arg, fallback, "deny", "secret.read", f"{who} opens {name}, which holds credentials")
         if known is not None:

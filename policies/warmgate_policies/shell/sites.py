@@ -22,6 +22,7 @@ from warmgate_policies.shell.rules import Rules
 from warmgate_policies.shell.state import State
 from warmgate_policies.shell.trees import Tree, items, kid, kids, span
 from warmgate_policies.shell.words import Value
+from warmgate_policies.shell.written import Step
 
 MAX_SITES = 256
 """Sites of one command. Past that it is asked about: a cap must never mean fewer checks."""
@@ -58,6 +59,9 @@ class Walker:
         self.programs: list[str] = []
         self.default_ifs = True
         self.judged: set[str] = set()
+        self.trace: list[Step] = []
+        self.connected = False
+        """Whether ``exec`` opened a connection: wired to a shell it is a deny."""
         self.integers = False
 
     # -- findings -----------------------------------------------------------------------------------------------------------
@@ -622,6 +626,9 @@ class Walker:
                 continue
             arg = words.expand(redirect["Word"], self, split=False)[0]
             arg.start, arg.end = start, end
+            writer = shapes.first_word(stmt)
+            if writer == "exec" and str(kid(redirect, "N").get("Value", "") if redirect.get("N") else "0") not in ("0", "1", "2"):
+                writer = "exec: a descriptor of its own"
             if op == "<<<":
                 stdin = Stream(arg.text + "\n" if arg.known else None, arg.tags, arg.shape, arg.pattern)
             elif op in (">&", "<&") and re.fullmatch(r"\d*-?|\d+-", arg.text):
@@ -629,13 +636,13 @@ class Walker:
             elif op == "<":
                 stdin = arg.stream if arg.stream is not None else roles.read(self, arg, "the shell")
             elif op == "<>":
-                roles.write(self, arg, "the shell", command=shapes.first_word(stmt))
+                roles.write(self, arg, "the shell", command=writer)
                 stdin = Stream(tags=frozenset({"net"}) if "/dev/tcp" in arg.text or "/dev/udp" in arg.text else frozenset[str]())
             elif arg.stream is not None:
                 continue
             else:
                 number = str(kid(redirect, "N").get("Value", "") if redirect.get("N") else "")
-                roles.write(self, arg, "the shell", append=op in (">>", "&>>"), command=shapes.first_word(stmt))
+                roles.write(self, arg, "the shell", append=op in (">>", "&>>"), command=writer)
                 if number in ("", "1") or op in ("&>", "&>>", ">&"):
                     targets.append((arg, op in (">>", "&>>")))
                     swallow = True

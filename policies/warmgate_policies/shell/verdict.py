@@ -10,6 +10,7 @@ from typing import Any
 
 from warmgate.decision import Word
 from warmgate.errors import one_line
+from warmgate_policies.shell import flow, written
 from warmgate_policies.shell import rules as packs
 from warmgate_policies.shell.facts import Facts
 from warmgate_policies.shell.findings import RANK, Capped, Finding
@@ -102,6 +103,9 @@ class Judge:
             walker.run(parsed.tree.get("Stmts"))
             if parsed.joined is not None:
                 self._again(walker, parsed.joined, cwd)
+            flow.connections(walker)
+            if not walker.findings:
+                written.check(walker)
         except Capped as cap:
             fault = Finding("ask", "limit", f"cannot be judged: {cap}", 0, len(command))
         except (RecursionError, MemoryError):

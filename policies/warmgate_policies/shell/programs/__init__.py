@@ -57,7 +57,7 @@ HANDLERS: dict[str, Handler] = {
     "git-show": git.show, "git-toplevel": git.toplevel,
     "image": files.image, "git-apply": git.apply, "git-sub": git.general, "git-touch": git.touch,
     "curl": net.curl, "wget": net.wget, "ssh": net.ssh, "scp": net.scp, "rsync": net.rsync, "nc": net.nc, "socat": net.socat,
-    "network-setting": net.setting,
+    "network-setting": net.setting, "ssh-keygen": net.keygen,
     "inplace": text.inplace,
     "dns": net.dns, "upload": net.upload, "server": net.server,
     "aws": net.cloud, "forge": net.forge, "mail": net.mail,

@@ -481,6 +481,20 @@ def forge(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     return Stream(tags=frozenset({"net"}))
 
 
+def keygen(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
+    """``ssh-keygen``: a fingerprint of a public key is free, a new key in the workspace or scratch too; else it opens a lasting way in."""
+    file = call.value("-f")
+    if file is not None and file.known and not call.operands and not call.has("-y", "-F", "-R", "-H", "-B", "-p", "-D"):
+        if call.has("-l") and file.text.endswith(".pub"):
+            return NOTHING_KNOWN
+        places = [place for place, _ in roles.places(walker, file)]
+        plain = all(place.kind in ("workspace", "scratch") and not {"git", "githook", "settings"} & set(place.labels) for place in places)
+        if not call.has("-l") and plain:
+            return NOTHING_KNOWN
+    walker.find("deny", "persist.key", f"{name} opens a lasting way in", site.start, site.end)
+    return NOTHING_KNOWN
+
+
 def setting(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
     """``ip``, ``ifconfig`` and kin: showing is free, changing the network is asked about."""
     words = [arg.text for arg in site.argv[1:] if not arg.text.startswith("-")]
