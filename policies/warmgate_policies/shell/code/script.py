@@ -57,6 +57,11 @@ _RUNS = re.compile(
     r"proc_open|qx)\b\s*[\(\{/!|]?\s*|`|%x[\(\[\{])(['\"]?)(?P<code>(?:\\.|(?!\1)[^`\\])*)",
     re.DOTALL,
 )
+_TICKS = re.compile(r"`([^`\0\\]+)`|%x[({\[]([^)}\]\0\\]+)[)}\]]")
+"""What Ruby, Perl and PHP hand to a shell; in JavaScript such quotes are mere text."""
+_REMOVES = re.compile(
+    r"\b(?:rmSync|rmdirSync|rm_rf|rm_r|remove_tree|rmtree|remove_entry_secure)\s{0,8}\(?\s{0,8}(['\"])([/~.][\w./~-]{0,200})\1"
+)
 _FETCH_RUN = re.compile(
     r"(?is)(eval|Function|exec\w*|system|instance_eval|spawn).{0,200}"
     r"(https?://|fetch|Net::HTTP|LWP|file_get_contents|URI|atob|base64|unpack|from\()|"
@@ -92,6 +97,15 @@ def judge(walker: Walker, text: str, arg: Arg, language: str, site: Site | None 
             kept = len(walker.findings)
             walker.code(code.replace("\\n", "\n").replace('\\"', '"').replace("\\'", "'"), replace(arg, text=code))
             walker.findings[kept:] = [finding for finding in walker.findings[kept:] if finding.verdict == "deny"]
+    if language in ("ruby", "perl", "php"):
+        for found in _TICKS.finditer(text):
+            kept = len(walker.findings)
+            walker.code(found.group(1) or found.group(2), arg)
+            walker.findings[kept:] = [finding for finding in walker.findings[kept:] if finding.verdict == "deny"]
+    for found in _REMOVES.finditer(text):
+        kept = len(walker.findings)
+        roles.delete(walker, replace(arg, text=found.group(2)), f"inline {language}", recursive=True)
+        walker.findings[kept:] = [finding for finding in walker.findings[kept:] if finding.verdict == "deny"]
     strings = [match.group()[1:-1] for match in _STRING.finditer(text)]
     for string in strings:
         network.scan(walker, replace(arg, text=string), f"inline {language}")

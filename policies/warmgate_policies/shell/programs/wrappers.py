@@ -295,6 +295,13 @@ def project(walker: Walker, site: Site, name: str) -> None:
     works_here(walker, site, name)
 
 
+def _recipes(walker: Walker, text: str, at: Arg) -> None:
+    """The commands of a makefile."""
+    for line in text.splitlines():
+        if line.startswith(("\t", "    ")):
+            walker.code(line.strip().lstrip("@-+").replace("$(HOME)", "$HOME").replace("$$", "$"), at)
+
+
 def _written(walker: Walker, site: Site, name: str) -> None:
     """Files that this very command wrote and the project's tools may now run: their content counts as run."""
     from warmgate_policies.shell.code import python, script
@@ -307,9 +314,7 @@ def _written(walker: Walker, site: Site, name: str) -> None:
         walker.judged.add(file)
         kept = len(walker.findings)
         if base in ("Makefile", "makefile", "GNUmakefile", "justfile", "Rakefile"):
-            for line in text.splitlines():
-                if line.startswith(("\t", "    ")):
-                    walker.code(line.strip().lstrip("@-+").replace("$$", "$"), at)
+            _recipes(walker, text, at)
         elif base.endswith(".py"):
             python.judge(walker, text, at)
             walker.findings[kept:] = [f for f in walker.findings[kept:] if f.rule not in ("dynamic.target", "delete.work")]
@@ -355,6 +360,7 @@ def make(walker: Walker, site: Site, name: str, call: Call) -> Stream | None:
         roles.run_file(walker, other, name)
     if makefile is not None and makefile.text in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
         roles.judge_code(walker, replace(site.stdin, text=None), makefile, name)
+        _recipes(walker, site.stdin.text or "", makefile)
     elif makefile is not None:
         out = roles.run_file(walker, makefile, name)
         if out.text is not None:
