@@ -134,7 +134,7 @@ class Keeper:
     async def judge(
         self, state: GateState, messages: Messages, calls: Sequence[ProposedCall], *, batch: str = "", user_turn: int | None = None
     ) -> Judged:
-        """An outcome for each call, all from one request.
+        """An outcome for each call, all from one decision.
 
         Args:
             state: The session's.

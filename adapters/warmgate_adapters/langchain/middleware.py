@@ -66,7 +66,7 @@ class GateMiddleware(AgentMiddleware[GateAgentState, ContextT, ResponseT]):
     """Puts an agent's calls under a gate. It stands last in ``middleware``.
 
     Before the model's call the gate says which tools the request carries, and where it goes: the session's header is on it. After the call
-    the gate is told its usage, and all calls that the model proposes are judged by one request. Rejected ones get a result that says why;
+    the gate is told its usage, and all calls that the model proposes are judged together. Rejected ones get a result that says why;
     those a person must decide about are put into one ``interrupt()``, in the shapes of LangChain's HumanInTheLoopMiddleware. Just before
     a call runs its binding is computed again: a middleware that changed the call has it judged anew.
 

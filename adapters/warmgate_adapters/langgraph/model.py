@@ -101,18 +101,16 @@ def chat_model(gate: Gate, **arguments: Any) -> ChatOpenAI:
     from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 
     from warmgate.workers import AsyncStickyTransport2, StickyTransport2
-    from warmgate_adapters.core.connections import LoopTransport
 
     settings = gate.settings
     header = settings.session_header
-    waiting = AsyncStickyTransport2(gate.pool, session_header=header, inner=LoopTransport())
     given: dict[str, Any] = {
         "model": settings.model,
         "api_key": settings.api_key or "none",
         "base_url": PLACEHOLDER,
         "stream_usage": True,
         "http_client": DefaultHttpxClient(transport=StickyTransport2(gate.pool, session_header=header)),
-        "http_async_client": DefaultAsyncHttpxClient(transport=waiting),
+        "http_async_client": DefaultAsyncHttpxClient(transport=AsyncStickyTransport2(gate.pool, session_header=header)),
     }
     return ChatOpenAI(**{**given, **arguments})
 

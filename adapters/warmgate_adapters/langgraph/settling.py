@@ -47,7 +47,7 @@ class Proposal:
 
 
 def settle(proposal: Proposal) -> Plan:
-    """Judge all calls by one request, and ask a person about those that need one.
+    """Judge all calls together, and ask a person about those that need one.
 
     Raises:
         OptionError: What came as a person's answer is none.

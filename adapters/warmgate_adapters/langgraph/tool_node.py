@@ -72,7 +72,7 @@ _running: ContextVar[_Run] = ContextVar("warmgate_tool_run")
 class GatedToolNode(ToolNode):
     """A :class:`~langgraph.prebuilt.ToolNode` whose calls pass the gate.
 
-    All calls of the model's message are judged by one request. A rejected one gets a result that says why. Those a person must decide about
+    All calls of the model's message are judged together. A rejected one gets a result that says why. Those a person must decide about
     are put into one ``interrupt()``, in the shapes of LangChain's human-in-the-loop; without a checkpointer nobody can answer, and they are
     rejected. Just before a call runs its binding is computed again: a wrapper that changed the call has it judged anew.
 

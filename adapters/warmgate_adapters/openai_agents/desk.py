@@ -206,7 +206,7 @@ class Desk:
     # -- what becomes of calls -------------------------------------------------------------------------------------------------------
 
     async def judge(self, session: Session, context: RunContextWrapper[Any], calls: Sequence[ProposedCall]) -> None:
-        """Judge those not judged yet, by one request."""
+        """Judge those not judged yet, together."""
         async with session.lock:
             todo = [call for call in calls if (call.id, session.keeper.binding(call)) not in session.outcomes]
             if not todo:

@@ -18,7 +18,7 @@ class GateHooks(RunHooks[Any]):
     """For ``Runner.run(…, hooks=GateHooks(gate))``. Hooks only watch: what enforces is :func:`gated_tools`.
 
     Before a call of the model they hand session and conversation to the :class:`GatedModel`; after it they tell the gate its usage and have
-    all proposed calls judged by one request. One object may serve any number of runs at once.
+    all proposed calls judged together. One object may serve any number of runs at once.
 
     Args:
         gate: The gate.

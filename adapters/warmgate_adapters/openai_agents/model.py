@@ -19,7 +19,6 @@ from warmgate.gate import Gate
 from warmgate.mounting import tool_name
 from warmgate.workers import AsyncStickyTransport2
 from warmgate_adapters.core import Keeper
-from warmgate_adapters.core.connections import LoopTransport
 from warmgate_adapters.openai_agents.desk import Call, desk
 from warmgate_adapters.openai_agents.naming import thread_of
 from warmgate_adapters.openai_agents.shapes import catalogue, handoff_schema, messages_of, schema_of
@@ -38,7 +37,7 @@ def sticky_client(gate: Gate, **arguments: Any) -> AsyncOpenAI:
         arguments: Of AsyncOpenAI. ``api_key`` is the workers'.
     """
     settings = gate.settings
-    transport = AsyncStickyTransport2(gate.pool, session_header=settings.session_header, inner=LoopTransport())
+    transport = AsyncStickyTransport2(gate.pool, session_header=settings.session_header)
     given: dict[str, Any] = {"base_url": PLACEHOLDER, "api_key": settings.api_key or "none"}
     given["http_client"] = DefaultAsyncHttpxClient(transport=transport)
     return AsyncOpenAI(**{**given, **arguments})

@@ -162,6 +162,7 @@ class Lookout:
         self._lock = threading.Lock()
         self._sessions: OrderedDict[str, tuple[Seen, list[Forgery]]] = OrderedDict()
         self._lists: OrderedDict[bytes, list[Forgery]] = OrderedDict()
+        self._latest: tuple[bytes, list[Forgery]] = (b"", [])
 
     def find(self, session: str, messages: Sequence[Mapping[str, Any]]) -> list[Forgery]:
         """What :meth:`Markup.find` finds in all of ``messages``."""
@@ -195,9 +196,13 @@ class Lookout:
         if not tools:
             return []
         try:
-            key = hashlib.blake2b(msgspec.json.encode(tools), digest_size=16).digest()
+            text = msgspec.json.encode(tools)
         except (TypeError, ValueError, OverflowError, RecursionError):
             return self._markup.find_in(tools, "tools")
+        latest = self._latest
+        if text == latest[0]:  # most turns bring the same list again, and comparing is quicker than hashing
+            return latest[1]
+        key = hashlib.blake2b(text, digest_size=16).digest()
         with self._lock:
             found = self._lists.get(key)
         if found is None:
@@ -206,6 +211,7 @@ class Lookout:
                 self._lists[key] = found
                 while len(self._lists) > LISTS:
                     self._lists.popitem(last=False)
+        self._latest = text, found
         return found
 
 

@@ -12,6 +12,7 @@ import httpx
 
 from warmgate.workers.binding import Role
 from warmgate.workers.failover import IDLE_S, SESSION_HEADER, Calls
+from warmgate.workers.loop_connections import LoopConnections
 from warmgate.workers.pool import WorkerPool
 
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=IDLE_S)
@@ -46,7 +47,7 @@ class StickyTransport(httpx.BaseTransport):
 
 
 class AsyncStickyTransport(httpx.AsyncBaseTransport):
-    """For ``httpx.AsyncClient``. Arguments as :class:`StickyTransport`."""
+    """For ``httpx.AsyncClient``, in any number of event loops. Arguments as :class:`StickyTransport`."""
 
     def __init__(
         self,
@@ -57,12 +58,18 @@ class AsyncStickyTransport(httpx.AsyncBaseTransport):
         inner: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._calls = Calls(pool, role, session_header, faults=httpx.TransportError, buffered=httpx.ByteStream)
-        self._inner = inner or httpx.AsyncHTTPTransport(trust_env=False, limits=_LIMITS)
+        self._inner = inner
+        self._own = LoopConnections(_connections)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send to the session's worker."""
-        return await self._calls.send(request, self._inner.handle_async_request)
+        inner = self._inner or await self._own.get()
+        return await self._calls.send(request, inner.handle_async_request)
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        await self._inner.aclose()
+        """Close the connections; of its own those of the running event loop."""
+        await (self._inner or self._own).aclose()
+
+
+def _connections() -> httpx.AsyncHTTPTransport:
+    return httpx.AsyncHTTPTransport(trust_env=False, limits=_LIMITS)

@@ -14,6 +14,7 @@ import httpx2
 
 from warmgate.workers.binding import Role
 from warmgate.workers.failover import IDLE_S, SESSION_HEADER, Calls
+from warmgate.workers.loop_connections import LoopConnections
 from warmgate.workers.pool import WorkerPool
 
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=IDLE_S)
@@ -48,7 +49,7 @@ class StickyTransport2(httpx2.BaseTransport):
 
 
 class AsyncStickyTransport2(httpx2.AsyncBaseTransport):
-    """For ``httpx2.AsyncClient``. Arguments as :class:`StickyTransport2`."""
+    """For ``httpx2.AsyncClient``, in any number of event loops. Arguments as :class:`StickyTransport2`."""
 
     def __init__(
         self,
@@ -59,12 +60,18 @@ class AsyncStickyTransport2(httpx2.AsyncBaseTransport):
         inner: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._calls = Calls(pool, role, session_header, faults=httpx2.TransportError, buffered=httpx2.ByteStream)
-        self._inner = inner or httpx2.AsyncHTTPTransport(trust_env=False, limits=_LIMITS)
+        self._inner = inner
+        self._own = LoopConnections(_connections)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send to the session's worker."""
-        return await self._calls.send(request, self._inner.handle_async_request)
+        inner = self._inner or await self._own.get()
+        return await self._calls.send(request, inner.handle_async_request)
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        await self._inner.aclose()
+        """Close the connections; of its own those of the running event loop."""
+        await (self._inner or self._own).aclose()
+
+
+def _connections() -> httpx2.AsyncHTTPTransport:
+    return httpx2.AsyncHTTPTransport(trust_env=False, limits=_LIMITS)

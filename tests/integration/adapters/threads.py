@@ -65,4 +65,9 @@ class Thread(Conversation):
 async def saver_of(agent):
     """Where an agent's checkpoints are kept."""
     path = str(agent.store / "checkpoints.sqlite")
-    return SqliteSaver(sqlite3.connect(path, check_same_thread=False)) if agent.sync else AsyncSqliteSaver(await aiosqlite.connect(path))
+    saver = SqliteSaver(sqlite3.connect(path, check_same_thread=False))
+    saver.setup()  # before sessions run side by side: a file that two of them turn to WAL at once is locked, however patient they are
+    if agent.sync:
+        return saver
+    saver.conn.close()
+    return AsyncSqliteSaver(await aiosqlite.connect(path))
